@@ -285,7 +285,7 @@ WHOLE = (
     ("content", "sentence"),
     [
         (None, "The task file {path} cannot be read"),
-        ("- a\n", "The task file {path} holds no keys and values"),
+        ("- a\n", "The task file {path} does not contain keys and values"),
         ("a: *b\n", "The task file {path} cannot be read (it uses the alias *b"),
         ("tsv_labels: {'0 1': good}\n", "The task file {path} has the key '0 1'; use letters"),
         (f"{WHOLE}metrcs: [accuracy]\n", "Unknown key 'task.metrcs'; did you mean 'metrics'"),

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
     """Run the chosen analyses of one checkpoint in Hydra's output folder; return its scores.
 
-    For a checkpoint inside a run's folder, what the run measured during training of the same kind is copied too.
+    If the checkpoint belongs to a run, the run's own measurements of the same kind are copied too.
 
     Raises:
         UserError: If a setting or the data are wrong; raised before a model is loaded where possible.
@@ -77,7 +77,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     origin = run_of(keys.checkpoint)
     if origin is not None and not (origin.folder / FINISHED).is_file():
         rank_zero_warn(
-            f"The run in '{displayed(origin.folder)}' is not finished, so these numbers are of its last checkpoint; "
+            f"The run in '{displayed(origin.folder)}' is not finished, so these numbers describe its last checkpoint; "
             f"continue it with {resume_command(origin.folder)}."
         )
     run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, is_first_process(), seed)
@@ -122,7 +122,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         *make_callbacks(
             settings.callbacks,
             run=run,
-            # What callbacks show of it is labelled as before fine-tuning.
+            # Callbacks label its results as those before fine-tuning.
             reference=reference if keys.reference is None else None,
             origin=origin,
             **settings.offered,
@@ -130,12 +130,12 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     ]
     with open_trainer(settings, run, callbacks) as trainer:
         trainer.validate(module, datamodule=data, verbose=False)
-        # A model may be analysed on another task's sentences; its history on its own task does not belong there.
+        # The model may be analysed on sentences of another task, where its training history does not belong.
         if path is not None and path.is_file() and record["task"] == task.name:
             training = Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False)
             if run.writes and training.heads_path.is_file():
                 history = training.table().select(stage=TRAINING)
-                # Of this analysis's experiments alone: the others are in the run's own report.
+                # Only this analysis's experiments; the run's own report has the others.
                 run.add(*(history.select(measure=declaration.name) for declaration in run.declarations()))
         finish(run, module, data, trainer, settings, seconds=time.monotonic() - started)
     return module.scores
@@ -144,8 +144,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
 def load_models(
     settings: AnalyzeSettings | ModelSettings[ViewKeys], tokenizer: PreTrainedTokenizerFast
 ) -> tuple[Checkpoint, PreTrainedModel | None]:
-    """The checkpoint to analyse, and the model to compare it with: ``reference``, or what it was fine-tuned from if
-    that is known.
+    """The checkpoint to analyse, and the model to compare it with: ``reference``, or the model it was fine-tuned from,
+    if known.
 
     Raises:
         UserError: If one of them cannot be loaded, or they or the tokenizer do not fit together.
@@ -179,28 +179,26 @@ def load_models(
 
 
 def _is_its_own_origin(path: Path | None, spec: ModelSpec) -> bool:
-    """Whether the model of a checkpoint's folder is the only one named, so that it is not known what it was fine-tuned
-    from.
-    """
+    """Whether only the checkpoint's own folder is given, so that its pretrained model is unknown."""
     folder = spec.folder() or Path(spec.locate())
     return path is not None and path.is_dir() and path.resolve() == folder.resolve()
 
 
 def _without_origin(settings: AnalyzeSettings) -> AnalyzeSettings:
-    """The settings without the measures that compare with the model before fine-tuning, which is not known.
+    """The settings without measures that compare with the model before fine-tuning, which is unknown.
 
     Raises:
-        UserError: If nothing else is asked for, or ``compare_with`` names that model.
+        UserError: If no other measure remains, or ``compare_with`` asks for that model.
     """
     keys = settings.keys
     compared = [section.name for section in settings.measures if Need.REFERENCE in section.build(1, 1).needs]
     kept = tuple(section for section in settings.measures if section.name not in compared)
-    unknown = f"It is not known what '{keys.checkpoint}' was fine-tuned from"
+    unknown = f"The pretrained model of '{keys.checkpoint}' is unknown"
     known = "name it with model=<name>, or another model with reference=<folder>"
     if INITIAL in keys.compare_with:
-        raise UserError(f"{unknown}, with which compare_with=[initial] compares; {known}.")
+        raise UserError(f"{unknown}, so compare_with=[initial] is not possible; {known}.")
     if compared and not kept and not settings.callbacks:
-        raise UserError(f"{unknown}, with which {' and '.join(compared)} compares; {known}.")
+        raise UserError(f"{unknown}, but needed by {' and '.join(compared)}; {known}.")
     if compared:
         rank_zero_warn(f"{unknown}, so {' and '.join(compared)} is left out; {known}.")
     return replace(settings, measures=kept)

@@ -38,15 +38,15 @@ OWN_DATA = "own"
 """The option of ``conf/task`` for data of the user's own."""
 
 _COLUMNS = ("data.text", "data.label", "data.target", "data.dataset", "data.dataset_config")
-"""Keys from which the task is made, and which mean nothing to any other task."""
+"""Keys that define the task; no other task has them."""
 
 _COLUMN_NAMES = ("data.text", "data.label")
 
 _FILE = "file"
-"""The option of ``conf/task`` whose keys are those of a file."""
+"""The option of ``conf/task`` for a task file."""
 
 _KEY = re.compile(r"[^\W\d]\w*|0|[1-9]\d*", re.ASCII)
-"""What Hydra reads as a key."""
+"""A key in Hydra's grammar."""
 
 _RESUME = re.compile(r"\+{0,2}resume=(.*)", re.DOTALL)
 _TEXT = "text="
@@ -55,7 +55,7 @@ _TASK = "task="
 _ALLOWED_WITH_RESUME = top_level(lambda meaning: meaning.with_resume)
 
 _OF_CHECKPOINTS = ("analyze", "view")
-"""The commands that read any model of ``checkpoint``."""
+"""The commands whose ``checkpoint`` can be any model."""
 
 
 def parse(arguments: Sequence[str], command: str) -> Invocation | None:
@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
 
     Args:
         arguments: The words after the program.
-        command: What the program runs unless ``--config-name`` says otherwise.
+        command: The default command, which ``--config-name`` overrides.
 
     Raises:
         UserError: If a word is neither a setting nor an option, or the settings contradict each other or cannot be
@@ -104,10 +104,9 @@ def check_words(invocation: Invocation, arguments: Sequence[str]) -> None:
 
 
 def with_texts(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with a value that Hydra's grammar does not read quoted as the text that it is, as are names of
-    columns.
+    """Quote column names, and values that Hydra's grammar cannot parse.
 
-    Paths of data become absolute, so that a run's folder names the same files wherever it is read.
+    Data paths become absolute, so that the run folder can be read from anywhere.
 
     >>> with_texts(["data.label=stars, 1 to 5", "checkpoint=runs/a (1)", "seed=1,2", "data.text=[a,b]"])
     ["data.label='stars, 1 to 5'", "checkpoint='runs/a (1)'", 'seed=1,2', 'data.text=[a,b]']
@@ -121,7 +120,7 @@ def with_texts(arguments: Sequence[str]) -> list[str]:
                 read = parse_overrides([argument])[0]
                 text = value if read.is_sweep_override() else read.value()
             except UserError:
-                # Parsing all settings reports a mistake in the key.
+                # A mistake in the key is reported when all settings are parsed.
                 text, argument = value, f"{key}={quoted(value)}"
             if (
                 name in _COLUMN_NAMES
@@ -142,7 +141,7 @@ def with_resume(invocation: Invocation) -> Invocation:
     """The command line, with Hydra directed to the folder of the run or sweep that ``resume=<folder>`` names.
 
     Raises:
-        UserError: If the folder holds neither, or the command line has settings that would change the run or sweep.
+        UserError: If the folder contains neither, or a setting would change the run or sweep.
     """
     # Lightning passes these arguments on to the other processes of a run, where the folder is already quoted.
     resumed = [unquoted(match[1]) for match in map(_RESUME.fullmatch, invocation.overrides) if match]
@@ -152,11 +151,13 @@ def with_resume(invocation: Invocation) -> Invocation:
     sweep = resume_arguments(folder)
     if sweep is None and not (folder / CONFIG_COPY).is_file():
         raise UserError(
-            f"Folder '{folder}' holds no {CONFIG_COPY}; resume= takes the folder of one interrupted run or sweep."
+            f"Folder '{folder}' has no {CONFIG_COPY}; set resume= to the folder of one interrupted run or sweep."
         )
     new_settings = [argument for argument in invocation.overrides if not _RESUME.fullmatch(argument)]
     if sweep is None and invocation.multirun:
-        raise UserError(f"'{folder}' is the folder of a single run; leave out -m, or give resume=true and the sweep.")
+        raise UserError(
+            f"'{folder}' is the folder of a single run; remove -m, or repeat the sweep's command with resume=true."
+        )
     check_links(folder)
     for argument in new_settings:
         key = key_of(argument)
@@ -165,13 +166,13 @@ def with_resume(invocation: Invocation) -> Invocation:
         if not allowed:
             raise UserError(
                 f"'{argument}' cannot be combined with resume=<folder>, which uses the folder's own configuration; "
-                "leave it out, or start a new run."
+                "remove it, or start a new run."
             )
     if sweep is not None:
         again = set(map(key_of, new_settings))
         sweep = [argument for argument in sweep if key_of(argument) not in again]
         check_sweep_arguments(sweep, folder)
-        # The sweep's own options of Hydra stand among its recorded words.
+        # The recorded arguments include the sweep's Hydra options.
         recorded = parse_arguments([*sweep, *invocation.options, *new_settings], CONF, invocation.config_name)
         assert recorded is not None
         return recorded
@@ -196,11 +197,11 @@ _ANALYSES = {
     "ablation.head": "disable_heads",
     "ablation.layer": "disable_layers",
 }
-"""Beginnings of settings, and the analysis that they are for."""
+"""Prefixes of settings and the analysis they belong to."""
 
 
 def with_analysis(arguments: list[str], config_name: str) -> list[str]:
-    """The arguments of ``analyze.py`` with the analysis whose settings are given without it.
+    """Add the analysis that the settings belong to, if the command line does not choose one.
 
     >>> with_analysis(["checkpoint=run", "prune.max_loss=1.0"], "analyze")
     ['checkpoint=run', 'prune.max_loss=1.0', 'analysis=prune']
@@ -222,10 +223,9 @@ _HEAD = re.compile(r"(?<![\w.'\"])\d+\.\d+(?![\w.'\"])")
 
 
 def with_quoted_text(arguments: list[str]) -> list[str]:
-    """The arguments, with the sentences of ``text`` quoted for Hydra, to which commas, quotes and dollars would mean
-    something.
+    """Quote the sentences of ``text``, in which Hydra would interpret commas, quotes and dollars.
 
-    So are heads of layers, which Hydra would take for numbers: 5.10 is another head than 5.1.
+    Heads are quoted too, because Hydra would read 5.10 as the number 5.1.
 
     >>> with_quoted_text(["text=It's late, she said.", "text=[one,two]", "checkpoint=a"])
     ["text='It\\\\'s late, she said.'", "text=['one', 'two']", 'checkpoint=a']
@@ -252,28 +252,26 @@ def _as_text(argument: str) -> str:
 
 
 def with_task_file(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with a task that is given as a YAML file replaced by its keys; those of the command line take
-    precedence.
+    """Replace a task given as a YAML file by its keys; keys on the command line take precedence.
 
-    From then on the command line holds the task, so that the processes and the analyses of the run need no file.
+    The command line then defines the task, so the run's processes and analyses do not need the file.
 
     Raises:
-        UserError: If the file cannot be read, holds something else than keys and values, or has a key that Hydra cannot
-            read.
+        UserError: If the file cannot be read, does not consist of keys and values, or has a key that Hydra cannot read.
     """
     keys = {key_of(argument) for argument in arguments}
     named = any(map(_names_file, arguments))
     completed = []
     for argument in arguments:
         if not _names_file(argument):
-            # The file may have keys that no other task has.
+            # The file may define new keys.
             completed.append(f"++{argument}" if named and argument.startswith("task.") else argument)
             continue
         path = unquoted(argument.removeprefix(_TASK))
-        advice = "give one YAML file laid out as those of conf/task"
+        advice = "give one YAML file in the format of conf/task"
         content = read_yaml(Path(path).expanduser(), "the task file", advice)
         if not isinstance(content, Mapping):
-            raise UserError(f"The task file {path} holds no keys and values; {advice}.")
+            raise UserError(f"The task file {path} does not contain keys and values; {advice}.")
         completed.append(f"{_TASK}{_FILE}")
         for key, value in _leaves(content, "task"):
             for name in key.split("."):
@@ -301,7 +299,7 @@ def _leaves(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]
 
 
 def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
-    """The arguments, so written that Hydra takes those of Lightning's trainer that the configuration does not name.
+    """Prefix Lightning's own trainer arguments, so that Hydra accepts keys that the configuration lacks.
 
     >>> with_trainer_arguments(["trainer.max_steps=5", "trainer.max_epochs=3", "trainer.max_step=5"])
     ['++trainer.max_steps=5', 'trainer.max_epochs=3', 'trainer.max_step=5']
@@ -312,26 +310,26 @@ def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def check_model_name(invocation: Invocation) -> None:
-    """Raise UserError if a name is given to a model that has one: it would stand for another model on every page."""
+    """Raise UserError if ``model.name`` renames a predefined model, which every page would then mislabel."""
     settings = invocation.settings
     model_choice = settings["model"].value() if "model" in settings else None
     if "model.name" in settings and model_choice != "folder" and "model.path" not in settings:
         value = settings["model.name"].value()
         raise UserError(
-            f"model.name={value} would only rename the model; choose one with model=bert_base or another name of "
-            "conf/model, or name your own with model=folder model.path=<folder> model.name=<name>."
+            f"model.name={value} only renames the model; choose a model with model=bert_base or another name of "
+            "conf/model, or use your own with model=folder model.path=<folder> model.name=<name>."
         )
 
 
 def own_data(invocation: Invocation) -> list[str]:
-    """The arguments to add to a command line that names data and no task: the task that the data tell.
+    """The arguments that define a task from the data, for a command line with data but no task.
 
-    They are part of the command line from then on, so the run's folder, its copy of the configuration and its analyses
-    know the columns, classes and metrics. Settings that the user gives are kept.
+    They become part of the command line, so the run folder, its configuration and its analyses know the columns,
+    classes and metrics. The user's own settings are kept.
 
     Raises:
-        UserError: If the data cannot be read, or name no classes or scores, or columns are named for a task that has
-            its own, or an experiment is given, which names its tasks.
+        UserError: If the data cannot be read or have no classes or scores, or if columns are combined with a task or an
+            experiment that defines its own.
     """
     settings = invocation.settings
     resumed = "resume" in settings and settings["resume"].value() is not True
@@ -347,7 +345,7 @@ def own_data(invocation: Invocation) -> list[str]:
     named = [key for key in _COLUMNS if key in settings]
     if task != OWN_DATA:
         if named and isinstance(task, str):
-            raise UserError(f"{named[0]} is for data without a task, but task={task} is given; leave one of them out.")
+            raise UserError(f"{named[0]} is for data without a task, but task={task} is given; remove one of them.")
         return []
     if any(key.startswith(("task.table", "task.hub")) for key in settings):
         return []
@@ -355,19 +353,19 @@ def own_data(invocation: Invocation) -> list[str]:
         if source in FILES or named:
             setting = settings["data"].input_line if source in FILES else settings[named[0]].input_line
             raise UserError(
-                f"'{setting}' is for data without a task, but {settings['experiment'].input_line} names its tasks; "
-                "leave one of them out, or add task=own."
+                f"'{setting}' is for data without a task, but {settings['experiment'].input_line} sets its own tasks; "
+                "remove one of them, or add task=own."
             )
         return []
     if source not in FILES and not (source == "hub" and {"data.dataset", "data.path"} & set(settings)):
         if "task" in settings:
             raise UserError(
-                "task=own needs data of your own: give data=csv data.path=<file>, or data=hub data.dataset=<name>."
+                "task=own needs your own data: give data=csv data.path=<file>, or data=hub data.dataset=<name>."
             )
         return []
     for key in (*_COLUMNS, "data.path", "data.eval_path"):
         if key in settings and settings[key].is_sweep_override():
-            raise UserError(f"'{settings[key].input_line}' names several data sets; run one command for each of them.")
+            raise UserError(f"'{settings[key].input_line}' lists several data sets; run one command for each.")
     section = {
         key.partition(".")[2]: value
         for key, value in values.items()
@@ -379,7 +377,7 @@ def own_data(invocation: Invocation) -> list[str]:
     split = HELD_OUT if invocation.config_name == "train" or "data.eval_fraction" in settings else ALL
     moved: dict[str, Any] = {}
     if split == ALL and section.get("path") is None and section.get("eval_path") is not None:
-        # Nothing is trained, so that rows to evaluate are enough.
+        # Nothing is trained, so evaluation rows are enough.
         moved = {"path": section["eval_path"], "eval_path": None}
     outputs = None if invocation.config_name == "train" else _outputs(settings)
     if outputs is not None and len(outputs) == 1:
@@ -393,7 +391,7 @@ def own_data(invocation: Invocation) -> list[str]:
         key: value for key, value in _leaves(facts, "task") if not {key, ".".join(key.split(".")[:2])} & settings.keys()
     }
     choice = [] if "task" in settings else [f"task={OWN_DATA}"]
-    # Single values, as a sweep's folder may bring along; its own command is completed again with resume=true.
+    # Only single values, as recorded in a sweep's folder; resume=true completes the command again.
     return [
         *choice,
         *(f"{'++' if key.count('.') > 1 else ''}{key}={as_argument(value)}" for key, value in added.items()),
@@ -401,9 +399,7 @@ def own_data(invocation: Invocation) -> list[str]:
 
 
 def _outputs(settings: Mapping[str, Override]) -> Sequence[str] | None:
-    """The names of the outputs of the classifier that ``checkpoint`` names; None for a run, or another kind of
-    model.
-    """
+    """The class names of the classifier at ``checkpoint``; None for a run or any other kind of model."""
     folder = model_folder(str(settings["checkpoint"].value()), _revision(settings))
     if folder is None:
         return None
@@ -421,9 +417,7 @@ def _revision(settings: Mapping[str, Override]) -> str | None:
 
 
 def with_data_of_a_run(invocation: Invocation) -> Invocation:
-    """The command line, so written that Hydra takes the settings of a run's own data, which the chosen ``data`` may not
-    have.
-    """
+    """Prefix a run's data settings, so that Hydra accepts those that the chosen ``data`` lacks."""
     settings = invocation.settings
     checkpoint = settings.get("checkpoint")
     if "data" in settings or checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is None:
@@ -434,11 +428,11 @@ def with_data_of_a_run(invocation: Invocation) -> Invocation:
 
 
 def with_own_model(invocation: Invocation) -> Invocation:
-    """The command line, with the model that ``checkpoint`` names, a folder or a name of the hub, where no other model
-    is named: that itself, or of an adapter the model that it was trained on.
+    """Set ``model`` to the folder or hub model of ``checkpoint`` unless another is given; for an adapter, to its base
+    model.
 
     Raises:
-        UserError: If the hub does not give the model.
+        UserError: If the hub does not provide the model.
     """
     settings = invocation.settings
     checkpoint = settings.get("checkpoint")

@@ -37,9 +37,9 @@ from bertsecrets.settings import Section
 _log = logging.getLogger(__name__)
 
 _STARTED_BY = ("MASTER_ADDR", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "LSB_JOBID", "KUBERNETES_PORT")
-"""Variables that a cluster or a launcher of several nodes sets."""
+"""Environment variables set by clusters and multi-node launchers."""
 _PROCESSES_PER_CORE = 4
-"""More only slow each other down; a few are allowed, to try out a distributed run on a small machine."""
+"""More would only slow each other down; a few are allowed for trying out a distributed run on a small machine."""
 
 
 def run_folder() -> Path:
@@ -63,7 +63,7 @@ def begin(
         apart: Whether each sentence of a pair is encoded by itself.
 
     Raises:
-        UserError: If the tokenizer or the data are missing or do not fit the settings.
+        UserError: If the tokenizer or the data are missing or do not match the settings.
     """
     pl.seed_everything(settings.keys.seed, workers=True, verbose=False)
     tokenizer = load_tokenizer(settings.model, pairs=settings.task.texts == 2 and not apart)
@@ -101,7 +101,7 @@ def make_watcher(
     sample: int | None = None,
     **arguments: Any,
 ) -> list[pl.Callback]:
-    """The callback that takes the chosen measures, as a list; empty without measures.
+    """The callback that computes the chosen measures, as a list; empty without measures.
 
     Args:
         settings: Settings of the run.
@@ -126,7 +126,7 @@ def make_watcher(
 
 
 def make_callbacks(sections: Mapping[str, Section], **offered: Any) -> list[pl.Callback]:
-    """What runs the analyses of ``conf/callbacks`` or ``conf/analysis``, and the Lightning callbacks among them.
+    """The runner of the analyses of ``conf/callbacks`` or ``conf/analysis``, and the Lightning callbacks.
 
     Args:
         sections: ``_target_`` sections by name, checked.
@@ -135,7 +135,7 @@ def make_callbacks(sections: Mapping[str, Section], **offered: Any) -> list[pl.C
     made = zip(sections, _make_all("callbacks", sections, **offered), strict=True)
     run, before = offered["run"], offered.get("reference")
     return [
-        # What is also run before training gets that model, where there is no training.
+        # Analyses that also run before training receive that model when nothing is trained.
         RunAnalysis(one, run, name, before if one.at_start else None) if isinstance(one, Analysis) else one
         for name, one in made
     ]
@@ -149,9 +149,7 @@ def _make_all(group: str, sections: Mapping[str, Section], **offered: Any) -> li
 
 
 def trusted_classes(settings: RunSettings) -> list[str]:
-    """Classes named by the current configuration, as ``module:class``; they may be imported to describe their
-    results.
-    """
+    """Classes named by the current configuration, as ``module:class``; they may be imported to describe results."""
     targets = [section.target["_target_"] for section in settings.measures]
     targets += [section["_target_"] for section in settings.callbacks.values() if "_target_" in section]
     return [with_colon(str(target)) for target in targets]
@@ -163,7 +161,7 @@ def make_trainer(
     """The trainer of ``conf/trainer``.
 
     Raises:
-        UserError: If a setting does not exist or does not fit the machine.
+        UserError: If a setting does not exist or this machine cannot satisfy it.
     """
     # A sweep prints one line for each job.
     shown = settings.keys.progress and not in_job()
@@ -182,19 +180,19 @@ def check_trainer(settings: RunSettings) -> None:
     """Check that the trainer of ``conf/trainer`` can be built on this machine; call it before anything is loaded.
 
     Raises:
-        UserError: If a setting does not fit the machine.
+        UserError: If this machine cannot satisfy a setting.
     """
     num_nodes = settings.trainer.num_nodes
     if num_nodes > 1 and not any(name in os.environ for name in _STARTED_BY):
         # The first node would wait half an hour for the others.
         raise UserError(
-            f"trainer.num_nodes is {num_nodes}, but nothing has started this run on other nodes; start it on each with "
-            f"torchrun --nnodes={num_nodes} or srun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK there, or leave "
-            "trainer.num_nodes out."
+            f"trainer.num_nodes is {num_nodes}, but nothing has started this run on other nodes; start it on each "
+            f"with torchrun --nnodes={num_nodes} or srun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK there, or "
+            "remove trainer.num_nodes."
         )
     log = logging.getLogger("pytorch_lightning")
     before = log.level
-    # The trainer that is built later says the same about the machine.
+    # The trainer built later repeats its messages about the machine.
     log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
@@ -210,7 +208,7 @@ def check_trainer(settings: RunSettings) -> None:
     cores = os.cpu_count() or 1
     if isinstance(trainer.accelerator, CPUAccelerator) and trainer.num_devices > cores * _PROCESSES_PER_CORE:
         raise UserError(
-            f"trainer.devices is {trainer.num_devices}, but this machine has {cores} cores; give at most "
+            f"trainer.devices is {trainer.num_devices}, but this machine has {cores} cores; set at most "
             f"{cores * _PROCESSES_PER_CORE} processes, which share them."
         )
 
@@ -233,19 +231,19 @@ def _not_by_srun() -> UserError:
 
 
 def check_model(model: PreTrainedModel, max_length: int) -> None:
-    """Check that a loaded model takes the task's sequences, and that its attention can be watched and overridden.
+    """Check that the model accepts the task's sequence lengths and that its attention can be watched and overridden.
 
     Raises:
-        UserError: If one of them does not hold.
+        UserError: If a check fails.
     """
     limit = max_positions(model)
     if limit is not None and max_length > limit:
         raise UserError(
-            f"task.training.max_length is {max_length}, but the model has positions for {limit} tokens; set "
+            f"task.training.max_length is {max_length}, but the model has only {limit} positions; set "
             f"task.training.max_length={limit} or less."
         )
     check = check_attention(model)
     _log.debug(
-        f"Checked on one tiny batch: watching changes the logits by {check.watched_difference:.0e}, zeroing a layer's "
-        f"heads by {min(check.override_differences):.1e} or more."
+        f"Self-check on one tiny batch: watching attention changes the logits by {check.watched_difference:.0e}, "
+        f"zeroing a layer's heads by {min(check.override_differences):.1e} or more."
     )

@@ -1,6 +1,4 @@
-"""After a sweep of single heads: all that can be spared disabled together, and the example that each head decides
-most.
-"""
+"""After a sweep of single heads: disable all redundant heads together, and find the example each head affects most."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -31,12 +29,12 @@ from bertsecrets.results.components import HEAD
 from bertsecrets.results.estimate import Estimate
 
 _LONGEST = 40
-"""Tokens of an example that is shown, if there are so short ones: a larger map cannot be read beside the grid."""
+"""Most tokens of a shown example, if any is this short; a larger map is unreadable beside the grid."""
 
 _BATCH = 32
 
 _MODES = ("uniform", "zero")
-"""Modes that need nothing but the heads."""
+"""Modes that need no statistics of the data."""
 
 
 def look_closer(context: Context, settings: AblationSettings) -> None:
@@ -77,10 +75,10 @@ def look_closer(context: Context, settings: AblationSettings) -> None:
 
 
 def most_changed(outcomes: Outcomes, task: Task, length_N: Tensor) -> Tensor:
-    """For each variant the example whose answer it changes most, as a place among the outcomes, ``[V]``.
+    """The index of the example that each variant affects most, ``[V]``.
 
-    The change is that of the probability of the answer of the unedited model, or of the score; pairs that a screened
-    sweep only estimated do not count, nor do long examples while there are short ones.
+    The effect is the change in the score, or in the probability of the unedited model's prediction. Pairs that a
+    screened sweep only estimated are ignored, and so are long examples if any is short.
 
     Args:
         outcomes: Outcomes of a sweep.
@@ -103,7 +101,7 @@ def most_changed(outcomes: Outcomes, task: Task, length_N: Tensor) -> Tensor:
 def _telling(
     context: Context, dataset: EncodedSplit, outcomes: Outcomes, positions: Sequence[int]
 ) -> dict[tuple[int, int], TellingExample]:
-    """The most changed example of every single head, with the head's map."""
+    """The example that each head affects most, with the head's map."""
     data = context.data
     length_N = torch.tensor([dataset.lengths[position] for position in positions])
     example_V = most_changed(outcomes, data.task, length_N).tolist()
@@ -157,7 +155,7 @@ def _logits(context: Context, dataset: EncodedSplit, positions: Sequence[int]) -
 
 
 def _judged(outcomes: Outcomes, logits_NC: Tensor, task: Task, settings: AblationSettings) -> list[dict[str, Any]]:
-    """Metric, baseline, score and change without all these heads, by each metric."""
+    """Metric, baseline, score and change with all these heads disabled, for each metric."""
     numbers = (outcomes.label_N, decide(outcomes.clean_NC, task), decide(logits_NC, task)[None])
     group_N = None if outcomes.group_N is None else outcomes.group_N.numpy()
     paired = PairedPredictions(*(tensor.double().numpy() for tensor in numbers), group_N=group_N)

@@ -1,4 +1,4 @@
-"""Run a command: check its settings first, resume runs and sweeps, and print a mistake as one sentence."""
+"""Run a command: check its settings, resume runs and sweeps, and report user errors in one sentence."""
 
 import importlib
 import logging
@@ -62,9 +62,9 @@ _FUNCTIONS = {
     "workspace": ("bertsecrets.cli.workspace", "save_workspace"),
 }
 _RUNS = ("compare", "merge")
-"""The commands about finished runs whose output folder is a run, which can be finished and resumed."""
+"""The commands about finished runs whose output is itself a run that can be resumed."""
 _ELSEWHERE = ("export", "report")
-"""The commands that write to a folder that they are given: they have no output folder."""
+"""The commands without an output folder of their own: they write to a given folder."""
 
 
 def run_command(command: str) -> None:
@@ -75,7 +75,7 @@ def run_command(command: str) -> None:
     SIGTERM end in a sentence and exit status 130 or 143.
 
     Args:
-        command: What runs unless the command line has ``--config-name``.
+        command: The default command, which ``--config-name`` overrides.
     """
     # Without this Hydra prints a shortened traceback and exits by itself.
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -106,7 +106,7 @@ def _run_command(command: str) -> None:
         config = check(invocation)
         if is_multirun(invocation, config):
             options = ["-m", *(option for option in invocation.options if option not in ("-m", "--multirun"))]
-            # The sweep's file names its command apart.
+            # The sweep's file records its command separately.
             recorded = [option for option in options if not option.startswith("--config-name=")]
             sweep = open_sweep(invocation, config, [*recorded, *invocation.overrides])
             sys.argv[1:] = [*options, *invocation.overrides, *sweep.overrides()]
@@ -121,7 +121,7 @@ def _run_command(command: str) -> None:
             _run_single(invocation, own_command, config, folder)
     except LostProcessError as error:
         report_failure(type(error).__name__, str(error))
-        # What is left of the connection to the lost process would keep this one from ending by itself.
+        # The broken connection to the lost process would keep this one from exiting.
         end_at_once(str(error))
     except UserError as error:
         report_failure(type(error).__name__, str(error))
@@ -141,7 +141,7 @@ def _run_command(command: str) -> None:
 
 
 def _run_single(invocation: Invocation, command: str, config: DictConfig, folder: Path | None) -> None:
-    """Run a single run in its folder, which the first of its processes holds before Hydra or a logger writes there."""
+    """Run a single run in its folder, which its first process locks before Hydra or a logger writes there."""
     if command == "analyze":
         limit_kept_products()
     if folder is None or not is_first_process():
@@ -165,9 +165,9 @@ def _run_single(invocation: Invocation, command: str, config: DictConfig, folder
 
 
 def _perform(command: str, config: DictConfig) -> None:
-    """Call the function of a command in Hydra's output folder; its exception is kept for :func:`raise_task_error`."""
+    """Call a command's function in Hydra's output folder, keeping its exception for :func:`raise_task_error`."""
     with quiet_task():
-        # Imported late: a mistake on the command line should not wait for PyTorch.
+        # Imported late, so that a mistake on the command line is reported before PyTorch loads.
         from bertsecrets.cli.build import run_folder
 
         if config.resume is not None:
@@ -189,8 +189,8 @@ def _start_job(config: DictConfig) -> float | None:
 def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
     signals.hand_on(sweep.interrupt)
     try:
-        # Only Hydra's own entry point runs sweepers and launchers. They pass on a job's settings as words, from which
-        # its process composes; the composition that checked the job before any started has no way there.
+        # Only Hydra's own entry point runs sweepers and launchers. They pass a job's settings as strings, from which
+        # its process composes its configuration again.
         hydra.main(config_path=str(CONF), config_name=command, **BASE)(_start_job)()
     except BaseException as error:
         if (sentence := rejection(error, sweep.folder)) is not None:
@@ -208,29 +208,29 @@ def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
 
 
 def limit_spinning() -> None:
-    """Let OpenMP's threads wait for one another asleep after a moment, unless the environment says how they wait.
+    """Let idle OpenMP threads sleep instead of spinning, unless the environment sets how they wait.
 
-    By default they spin for milliseconds at the end of every operation. Beside another busy process, on two cores, the
-    first command of the README is then at a fifth of its training when it would otherwise be finished
-    (benchmarks/results/first_run.json). Not spinning at all is slower where nothing else runs. It has to be called
-    before the first import of torch.
+    By default they spin for milliseconds after every operation. On two cores shared with another busy process, the
+    README's first command then has a fifth of its training done by the time it would otherwise have finished
+    (benchmarks/results/first_run.json). Never spinning is slower on an idle machine. Call this before torch is first
+    imported.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "2000"
 
 
 def limit_kept_products() -> None:
-    """Let oneDNN keep its code for fewer shapes of matrix products, unless the environment says how many.
+    """Let oneDNN cache code for fewer matrix shapes, unless the environment sets a limit.
 
-    It keeps 1,024 by default. A sweep has other shapes in every batch and layer, and in bf16 their code takes some 300
-    MB in all. It has to be called before the first product.
+    The default is 1,024. In a sweep the shapes differ by batch and layer, and their bf16 code adds up to about 300 MB.
+    Call this before the first matrix product.
     """
     if not {"ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"} & os.environ.keys():
         os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = "64"
 
 
 def _disk_error(error: BaseException | None, folder: Path) -> str | None:
-    """The sentence for an error that comes from the disk of a run's output folder; None for any other error."""
+    """The message for a disk error in a run's output folder; None for any other error."""
     while error is not None:
         if isinstance(error, OSError) and (sentence := cannot_write(error, folder)) is not None:
             return sentence
@@ -241,7 +241,7 @@ def _disk_error(error: BaseException | None, folder: Path) -> str | None:
 def _interrupted(folder: Path | None) -> str:
     if folder is None or not any((folder / name).exists() for name in (CONFIG_COPY, SWEEP_FILE)):
         return signals.NOTHING_SAVED
-    # Of the folder's own configuration these count only if they are given again.
+    # Resuming ignores the folder's recorded values of these, so they have to be given again.
     again = [argument for argument in sys.argv[1:] if may_be_given_again(key_of(argument))]
     return f"Interrupted; continue with {' '.join([resume_command(folder), *map(shlex.quote, again)])}"
 
@@ -261,13 +261,13 @@ def _merge(folder: Path, parts: Sequence[str]) -> None:
     assert invocation is not None
     config = check(invocation)
     if target.exists() and not is_finished(target, plain(without_hydra(config))):
-        # Of fewer layers, or of parts that ran again.
+        # It may have fewer layers, or parts that ran again.
         set_aside(target)
     _run_single(invocation, "merge", config, target)
 
 
 def stop(sentence: str) -> NoReturn:
-    """Print a mistake as one sentence, and end with exit status 1."""
+    """Print an error as one sentence and exit with status 1."""
     if "debug=true" in (argument.lower() for argument in sys.argv):
         traceback.print_exc()
     print(f"error: {message(sentence)}", file=sys.stderr)  # noqa: T201

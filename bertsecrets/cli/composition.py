@@ -1,4 +1,4 @@
-"""Compose configurations as Hydra will, to report mistakes before the first job starts."""
+"""Compose configurations as Hydra does, to report mistakes before the first job starts."""
 
 import re
 from collections import Counter
@@ -35,37 +35,37 @@ _EXTRAS = {
     "submitit_local": ("local_cluster", "sweeps"),
     "ray": ("ray", "ray"),
 }
-"""Hydra's plugins, the choices of ``launcher`` that need them, and the extras that bring them."""
+"""Hydra's plugins, the choices of ``launcher`` that need them, and the extras that install them."""
 
 _EXPECTED = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
-"""What a type of OmegaConf is called in a message."""
+"""Names of OmegaConf's types in messages."""
 
 _MOST_VALUES = 1000
 """Values of one key in a sweep; each is checked before the first job starts."""
 
 
 def check(invocation: Invocation) -> DictConfig:
-    """Compose and validate the configuration of a single run, or those of a sweep with each value of a setting once.
+    """Compose and validate the configuration of a single run, or those of a sweep, covering each swept value once.
 
     Returns:
-        The configuration of the single run, with what an analysis takes from its run, or of the sweep's first job. Both
-        include Hydra's own part.
+        The configuration of the single run (an analysis inherits from its run) or of the sweep's first job, including
+            Hydra's section.
 
     Raises:
-        UserError: If a key, a choice or a value is not valid; the message names the nearest valid one and the job.
+        UserError: If a key, choice or value is invalid; the message names the nearest valid one and the job.
     """
     with invocation.hydra():
         parsed = parse_overrides(invocation.overrides)
         fixed = [_line(override) for override in parsed if not override.is_sweep_override()]
         swept = next((_line(override) for override in parsed if override.is_sweep_override()), "")
         several, _, values = swept.partition("=")
-        # A function of Hydra's grammar, such as choice(a,b), is no list.
+        # A function of Hydra's grammar, such as choice(a,b), is not a list.
         listed = f"{several}=[{values}]" if "(" not in values else f"{several}=[<value>,<value>]"
         if several == "runs":
-            raise UserError(f"'{swept}' names several values; write {listed}.")
+            raise UserError(f"'{swept}' lists several values; write {listed}.")
         if several == "run" and not invocation.multirun:
-            raise UserError(f"'{swept}' names several values; run takes one folder.")
-        # Only a job gives a key without a default, such as run of report, its value.
+            raise UserError(f"'{swept}' lists several values; give run one folder.")
+        # A key without a default, such as run of report, gets its value only in a job.
         first_job = _combinations(parsed)[0] if invocation.multirun else fixed
         first = _composed(invocation, first_job)
         sweeping = is_multirun(invocation, first)
@@ -75,8 +75,8 @@ def check(invocation: Invocation) -> DictConfig:
                 raise UserError(f"hydra.{key} is {shown(folder)}; expected the path of a folder.")
         if first.hydra.job.chdir:
             raise UserError(
-                "hydra.job.chdir is true; expected false: relative paths of data, models and runs start from the "
-                "folder in which the command is called."
+                "hydra.job.chdir is true; expected false, because relative paths of data, models and runs start at "
+                "the current folder."
             )
         if OmegaConf.select(first.hydra, "launcher.n_jobs") == 0:
             raise UserError(
@@ -85,8 +85,8 @@ def check(invocation: Invocation) -> DictConfig:
         if first.resume is True and not sweeping:
             raise UserError("resume=true is for sweeps (-m); resume a single run with resume=<its folder>.")
         if swept and not sweeping:
-            together = f"write {listed} for all in one run, or " if several == "measure" else ""
-            raise UserError(f"'{swept}' names several values; {together}add -m to run one job for each.")
+            one_run = f"write {listed} to use all in one run, or " if several == "measure" else ""
+            raise UserError(f"'{swept}' lists several values; {one_run}add -m to run one job for each.")
         keys = {override.key_or_group for override in parsed}
         params = sweeper_params(first) if sweeping else {}
         defaults = parse_overrides([f"{key}={value}" for key, value in params.items() if key not in keys])
@@ -97,15 +97,15 @@ def check(invocation: Invocation) -> DictConfig:
         for combination in combinations:
             composed = first if combination == first_job else _composed(invocation, combination)
             try:
-                # A run is resumed with its own configuration, which is judged when it is read.
+                # A run is resumed with its own configuration, which is checked when it is read.
                 if not isinstance(composed.resume, str):
                     composed = with_run_settings(composed, combination)
                     check_settings(plain(without_hydra(composed)))
                 if sweeping and (nodes := OmegaConf.select(composed, "trainer.num_nodes", default=1)) > 1:
                     # It would wait for processes on other nodes, which no launcher starts.
                     raise UserError(
-                        f"trainer.num_nodes is {nodes}, but a job of a sweep runs on one node; leave it out, or start "
-                        f"each run by itself, on Slurm with srun --nodes={nodes} --ntasks-per-node=<trainer.devices>."
+                        f"trainer.num_nodes is {nodes}, but a job of a sweep runs on one node; remove it, or start "
+                        f"each run separately, on Slurm with srun --nodes={nodes} --ntasks-per-node=<trainer.devices>."
                     )
             except UserError as error:
                 if len(combinations) == 1:
@@ -115,18 +115,17 @@ def check(invocation: Invocation) -> DictConfig:
             if target is not None and target in saved:
                 raise UserError(
                     f"The jobs {_job(saved[target])} and {_job(combination)} would both write to the folder "
-                    f"'{target}'; put the "
-                    "job's name into it, e.g. save='models/${name}'."
+                    f"'{target}'; include the job's name, e.g. save='models/${{name}}'."
                 )
             saved[str(target)] = combination
         return first if sweeping else composed
 
 
 def output_folder(config: DictConfig, key: str) -> Any:
-    """What one of Hydra's folders comes to, ``run.dir``, ``sweep.dir`` or ``sweep.subdir``, before Hydra starts a job.
+    """Resolve ``hydra.run.dir``, ``sweep.dir`` or ``sweep.subdir`` before Hydra starts a job.
 
     Raises:
-        UserError: If it refers to what a job does not have.
+        UserError: If it refers to something that a job does not have.
     """
     config = config.copy()
     for name, value in (("num", 0), ("id", "0")):
@@ -174,12 +173,12 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
             key = _line(override).split("=")[0]
             values.append([f"{key}={value}" for value in islice(override.sweep_string_iterator(), _MOST_VALUES + 1)])
             if not values[-1]:
-                raise UserError(f"'{_line(override)}' names no value; give at least one.")
+                raise UserError(f"'{_line(override)}' has no value; give at least one.")
             if len(values[-1]) > _MOST_VALUES:
-                raise UserError(f"'{_line(override)}' names more than {_MOST_VALUES:,} values; give fewer.")
+                raise UserError(f"'{_line(override)}' lists more than {_MOST_VALUES:,} values; give fewer.")
             # Both jobs would use the same folder.
             if twice := next((value for value, count in Counter(values[-1]).items() if count > 1), None):
-                raise UserError(f"'{_line(override)}' names '{twice}' twice; name each value once.")
+                raise UserError(f"'{_line(override)}' lists '{twice}' twice; list each value once.")
         elif not override.is_sweep_override():
             values.append([_line(override)])
     # Not every combination: a sweep of five seeds, eight tasks and ten modes would be composed 400 times before its
@@ -210,19 +209,17 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         elsewhere = (
             ""
             if invocation.search or valid_choices.startswith("did")
-            else ", or that of a file in --config-dir=<folder>"
+            else ", or the name of a file in --config-dir=<folder>"
         )
         return f"Unknown {group} '{name}'; {valid_choices}{elsewhere}."
     if match := re.search(r"An item is already at '([^']+)'", text):
         key = match.group(1)
         line = next((line for line in overrides if line.startswith(f"+{key}=")), f"+{key}=<value>")
-        return f"'{line}' adds a key that is there already; write {line.removeprefix('+')}"
+        return f"'{line}' adds a key that already exists; write {line.removeprefix('+')}"
     if match := re.search(r"Could not delete '(\w+)'\. No match in the defaults list", text):
-        # A group of which several choices are taken, or none.
+        # A group with any number of choices.
         group = match.group(1)
-        return (
-            f"'~{group}' does not say which {group}; write {group}=[] for none, or '~{group}.<name>' to leave one out."
-        )
+        return f"'~{group}' does not name a {group}; write {group}=[] for none, or '~{group}.<name>' to remove one."
     deleted = re.search(r"Could not delete from config\. '([^']+)' does not exist", text)
     if match := deleted or re.search(
         r"Could not (?:override|append to|delete from|find) (?:config )?'?([\w./@]+)'?", text
@@ -238,10 +235,10 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
             return f"Unknown config key '{key}'; {_near(key, value, _keys(composed.hydra, 'hydra.'))}."
         valid = _keys(without_hydra(composed))
         valid = sorted({*valid, *(f"trainer.{name}" for name in trainer_arguments() if name not in SET_BY_THE_PROGRAM)})
-        # One section of this command that has the key is nearer than another command.
+        # Prefer a section of this command that has the key over another command.
         commands = [name for name, keys in COMMANDS.items() if key in keys.model_fields]
         if commands and invocation.config_name not in commands and sum(name.endswith(f".{key}") for name in valid) != 1:
-            return f"{invocation.config_name} has no '{key}'; that is a setting of {' and of '.join(commands)}."
+            return f"{invocation.config_name} has no '{key}', which is a setting of {' and '.join(commands)}."
         return f"Unknown config key '{key}'; {_near(key, value, valid)}."
     if match := re.search(r"Missing mandatory value: (\S+)", text):
         key = getattr(error, "full_key", None) or match.group(1)
@@ -257,7 +254,7 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
 
 
 def _near(key: str, value: str, valid: list[str]) -> str:
-    """The nearest key, and all keys of the same section; of a key that only another section has, that one."""
+    """Suggest the nearest key and list its section, or the only other section that has the key."""
     section, _, last = key.rpartition(".")
     elsewhere = [name for name in valid if name.rpartition(".")[2] == last]
     if not section and len(elsewhere) == 1:

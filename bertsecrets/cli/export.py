@@ -1,4 +1,4 @@
-"""Write a fine-tuned model as a Hugging Face folder with a model card and the table of its heads."""
+"""Write a fine-tuned model as a Hugging Face folder with a model card and a table of its heads."""
 
 import os
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def export_model(config: DictConfig) -> Path:
         The folder.
 
     Raises:
-        UserError: If the folder is in use, the checkpoint is not one of a training, or the upload is not possible.
+        UserError: If the folder is in use, the checkpoint was not written by a run, or the upload is not possible.
     """
     settings = read_model(ExportKeys, plain(config))
     keys = settings.keys
@@ -41,14 +41,14 @@ def export_model(config: DictConfig) -> Path:
         raise UserError("export writes a fine-tuned model; give checkpoint=<run folder> or a .ckpt file.")
     path = find_checkpoint(str(keys.checkpoint), settings.model.revision)
     if path.is_dir():
-        raise UserError(f"checkpoint '{path}' is a Hugging Face folder already; export a run or a .ckpt file.")
+        raise UserError(f"checkpoint '{path}' is already a Hugging Face folder; export a run or a .ckpt file.")
     run = run_of(str(path))
     _export(settings, path, target, run, keys.trusted, keys.push_to_hub)
     return target
 
 
 def check_save(settings: TrainSettings) -> None:
-    """Check, before any work, that ``save`` and ``push_to_hub`` of a training can be done.
+    """Check before training that ``save`` and ``push_to_hub`` can be carried out.
 
     Raises:
         UserError: If not.
@@ -59,7 +59,7 @@ def check_save(settings: TrainSettings) -> None:
     target, run_target = _absolute(keys.save), _absolute(str(run_folder()))
     if target == run_target or target in run_target.parents:
         raise UserError(
-            f"save is '{keys.save}', which is the run's own folder or holds it; give another folder, e.g. "
+            f"save is '{keys.save}', which is or contains the run's own folder; give another folder, e.g. "
             f"save={Path(keys.save) / 'model'}."
         )
     check_new_folder("save", target)
@@ -112,5 +112,5 @@ def _export(
 
 
 def _absolute(folder: str) -> Path:
-    """The folder without symbolic links, which a rename would replace instead of what they name."""
+    """The folder with symbolic links resolved: a rename would replace the link, not its target."""
     return Path(os.path.realpath(Path(folder).expanduser()))

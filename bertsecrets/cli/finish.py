@@ -44,9 +44,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def open_trainer(settings: RunSettings, run: Run, callbacks: Sequence[pl.Callback]) -> Iterator[pl.Trainer]:
-    """Build the trainer of a run; with the block its loggers end, and a process of the run that is lost ends the
-    others.
-    """
+    """Build the trainer of a run; leaving the block ends its loggers, and losing one process ends the others."""
     loggers = make_loggers(settings, run)
     with closing(loggers), watched(run.folder) as processes:
         yield make_trainer(settings, [RunGuard(processes), *callbacks], loggers, run.folder)
@@ -66,23 +64,23 @@ def finish(
     Args:
         run: The run to write to.
         module: The model with the scores and predictions of its last validation.
-        data: The task's data, for the constant baselines.
+        data: The task's data, for the constant baselines: the majority class or the mean score.
         trainer: The trainer; its loggers receive tables and summary.
         settings: The settings of the run.
-        seconds: Time the run has taken so far.
+        seconds: Duration of the run so far.
     """
     if not run.writes:
         return
     scores = collect_scores(module, data, seconds)
     if data.task.is_labelled:
-        # One row for each example, so that later tests can be paired over examples.
+        # One row per example, so that later tests can be paired by example.
         (run.folder / PREDICTIONS).mkdir(exist_ok=True)
         for name in module.evaluation_names:
             index_N, logits_NC, label_N = _collected(module, name)
             columns = {"index": index_N.numpy(), "label": label_N.double().numpy()}
             columns |= {f"logit_{c}": logits_NC[:, c].numpy() for c in range(logits_NC.shape[1])}
             write_parquet(run.folder / PREDICTIONS / f"{name}.parquet", pa.table(columns))
-        # Of a sharded model this process has a part.
+        # With a sharded model, this process has only a part.
         if module.device_mesh is None:
             # Lightning has moved it to the CPU.
             model: nn.Module = module.model
@@ -110,7 +108,7 @@ def present(
         loggers: Its loggers.
         report: What the page shows.
         trusted: Classes of other packages that may describe their experiments, ``module:class``.
-        notes: Sentences for the page beside its own.
+        notes: Further sentences for the page.
     """
     run.write_json(run.scores_path, scores.as_dict())
     summary = report_run(run, report.heads, trusted, report.figures)
@@ -133,7 +131,7 @@ def present(
 
 
 def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -> RunScores:
-    """The scores of the last validation and those of the best constant predictor.
+    """The scores of the last validation and of the best constant prediction.
 
     For a task without labels, only the sets and their sizes.
     """
@@ -158,7 +156,7 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
 
 
 def _misnamed(module: SequenceClassifier, task: Task, prediction_N: Tensor, label_N: Tensor) -> list[str]:
-    """A warning, also logged, where the outputs of somebody else's model seem to stand for other classes."""
+    """A warning, also logged, if a third-party model's outputs seem to be in another class order."""
     outputs = module.record.get(OUTPUTS)
     other = None if outputs is None else other_classes(prediction_N, label_N, task.labels, outputs)
     if other is None:
@@ -213,7 +211,7 @@ def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
         *weights,
     ):
         if path.is_file():
-            # These files no longer change: W&B need not copy them first.
+            # These files no longer change, so W&B need not copy them first.
             artifact.add_file(str(path), str(path.relative_to(run.folder)), policy="immutable")
     experiment.log_artifact(artifact)
     source = experiment.config.get("source_artifact")
@@ -228,7 +226,7 @@ def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
 
 @contextmanager
 def closing(loggers: Sequence[Logger]) -> Iterator[None]:
-    """End every logger's run with the block, so that the next job in this process begins a run of its own."""
+    """End every logger's run after the block, so that the next job in this process starts its own."""
     succeeded = False
     try:
         yield
@@ -236,7 +234,7 @@ def closing(loggers: Sequence[Logger]) -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.finalize("success" if succeeded else "failed")
-        # Imported by then if a logger of this process began a run.
+        # It is imported if a logger of this process started a run.
         wandb = sys.modules.get("wandb")
         if wandb is not None and wandb.run is not None:
             wandb.finish(exit_code=0 if succeeded else 1)

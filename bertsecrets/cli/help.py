@@ -14,20 +14,20 @@ _WIDTH = 120
 
 _PURPOSE = {
     "train": (
-        "Fine-tune an encoder on a task, watch every attention head while it learns, and end with a page that says "
-        "which heads changed, which are needed, and how the two relate. Without settings: a small model on a generated "
-        "task, about three minutes on two cores, no network."
+        "Fine-tune an encoder on a task, watch every attention head during training, and write a page that shows "
+        "which heads changed, which are needed, and how the two relate. Without settings: a small model on a "
+        "generated task, about three minutes on two cores, no network."
     ),
     "analyze": (
         "Analyse a fine-tuned model without training: disable its heads, measure them, prune them, or look at them. "
-        "checkpoint= takes a run folder (which knows its task, data and model), a .ckpt file, or the folder or hub "
-        "name of a model. Short for a model of your own and a file with texts and labels: analyze <model> <file>."
+        "checkpoint= is a run folder (which records its task, data and model), a .ckpt file, or the folder or hub "
+        "name of a model. Shorthand for your own model and a file of texts and labels: analyze <model> <file>."
     ),
 }
 
 _EXAMPLES = {
     "train": (
-        ("", "the whole answer on a generated task"),
+        ("", "the full analysis on a generated task"),
         ("task=mrpc model=bert_base trainer=gpu", "GLUE from the hub"),
         ("task=mrpc data=tsv data.root=<folder that holds MRPC>", "GLUE from files"),
         ("model=folder model.path=<folder>", "a model of your own"),
@@ -35,42 +35,42 @@ _EXAMPLES = {
         ("optimizer.learning_rate=2e-5 task.training.batch_size=16 trainer.max_epochs=2", "other hyperparameters"),
         ("measure=[drift,entropy] '~callbacks.disable'", "other measures; no head disabled"),
         ("-m task=mrpc,rte seed=1,2,3", "a sweep: six runs and a page that compares them"),
-        ("resume=<run or sweep folder>", "continue what was interrupted"),
+        ("resume=<run or sweep folder>", "resume after an interruption"),
         ("logger.wandb.mode=online logger.wandb.project=<project>", "send to Weights & Biases"),
     ),
     "analyze": (
         ("checkpoint=<run folder>", "scores, drift and maps"),
         ("checkpoint=<run folder> analysis=disable", "which heads are needed?"),
-        ("checkpoint=<run folder> analysis=prune", "how many heads can go together"),
-        ("checkpoint=<run folder> shrink.speedup=2", "a model twice as fast, and what it lost"),
-        ("checkpoint=<run folder> analysis=importance", "which heads matter, without disabling any"),
+        ("checkpoint=<run folder> analysis=prune", "how many heads can be removed together?"),
+        ("checkpoint=<run folder> shrink.speedup=2", "a model twice as fast, and the loss in score"),
+        ("checkpoint=<run folder> analysis=importance", "which heads matter, estimated without disabling any"),
         ("checkpoint=<run folder> measure=[entropy,patterns] compare_with=[initial]", "measures, before and after"),
-        ("<folder or hub name> <file with texts and labels>", "a model of your own: which heads are needed?"),
-        ("checkpoint=<run folder> analysis=redundancy", "which heads stand in for each other?"),
+        ("<folder or hub name> <file with texts and labels>", "your own model: which heads are needed?"),
+        ("checkpoint=<run folder> analysis=redundancy", "which heads back each other up?"),
         ("-m checkpoint=<run folder>,<run folder> analysis=disable", "two runs, one after the other"),
-        ("resume=<folder of an analysis>", "continue what was interrupted"),
+        ("resume=<folder of an analysis>", "resume after an interruption"),
     ),
     "compare": (
         ("runs=[<run folder>,<run folder>]", "one page that compares runs"),
-        ("runs=<sweep folder> paper=questions", "and a page that follows a paper, or answers questions"),
+        ("runs=<sweep folder> paper=questions", "with a page that follows a paper or answers questions"),
     ),
-    "report": (("run=<run folder>", "its page again"),),
-    "merge": (("runs=<sweep folder>", "one table of a disabling sweep in parts"),),
+    "report": (("run=<run folder>", "rebuild its page"),),
+    "merge": (("runs=<sweep folder>", "merge the parts of one disabling sweep"),),
     "plan": (
         ("runs=<run folder>", "from one run: how many examples?"),
         ("runs=[<run folder>,<run folder>]", "from runs that differ in their seed: how many seeds?"),
-        ("runs=<run folder> margin=0.5", "for another loss that matters"),
+        ("runs=<run folder> margin=0.5", "for another margin"),
     ),
     "view": (
-        ("text='The cat sat.'", "of the model before fine-tuning"),
-        ("checkpoint=<run folder> text=['The cat sat.','The cat lay.']", "of a fine-tuned model, with a pair"),
+        ("text='The cat sat.'", "the model before fine-tuning"),
+        ("checkpoint=<run folder> text=['The cat sat.','The cat lay.']", "a fine-tuned model on a sentence pair"),
     ),
     "export": (("checkpoint=<run folder> folder=<new folder>", "model, tokenizer, card and table of heads"),),
     "workspace": (("project=<entity>/<project> group=<sweep>", "for the runs of a sweep"),),
 }
 
 _LISTED = {"train": "callbacks", "analyze": "analysis"}
-"""The group whose choices are described one by one."""
+"""The group whose choices are each described."""
 
 _KEY = re.compile(r"^(\w+): [^#\n]*(?:# (.*))?$", re.MULTILINE)
 _GROUP = re.compile(r"^  - (\w+): .*?(?:  *# (.*))?$", re.MULTILINE)
@@ -80,8 +80,8 @@ def help_text(command: str, extra: Path | None = None) -> str:
     """The help of a command.
 
     Args:
-        command: Name of its primary configuration; one other than ``train`` and ``analyze`` is described by its
-            comments alone.
+        command: Name of its primary configuration; only ``train`` and ``analyze`` have descriptions apart from its
+            comments.
         extra: Folder of the user's configurations, whose choices are listed too.
     """
     script = f"{command}.py"
@@ -114,7 +114,10 @@ def help_text(command: str, extra: Path | None = None) -> str:
         lines = [f"  {name:<27}{find_mode(name).words}" for name in modes]
         parts.append(
             "\n".join(
-                ["ablation.mode=, what the output of a disabled head is:", *(_filled(line, " " * 29) for line in lines)]
+                [
+                    "ablation.mode=, what replaces the output of a disabled head:",
+                    *(_filled(line, " " * 29) for line in lines),
+                ]
             )
         )
     if offered := [_offered(kind) for kind in KINDS if offers(kind)]:
@@ -141,9 +144,7 @@ def first_sentence(path: Path) -> str:
 
 
 def _group(name: str, comment: str, apart: str | None, extra: Path | None, *, described: bool) -> str:
-    """A group's line and its choices, unless they are listed apart, or the command only takes those of other
-    packages.
-    """
+    """A group's line and its choices, unless they are listed separately or come only from other packages."""
     if described and name in DescribedKeys.model_fields:
         return _filled(f"  {name:<12}{comment}", " " * 14)
     files = configurations(name, extra)
@@ -156,7 +157,7 @@ def _group(name: str, comment: str, apart: str | None, extra: Path | None, *, de
 
 
 def _offered(kind: str) -> str:
-    """What installed packages offer of a kind, each with its package."""
+    """The items of one kind that installed packages provide, each with its package."""
     packages = {name: point.dist.name if point.dist is not None else "?" for name, point in offers(kind).items()}
     names = ", ".join(name if name == package else f"{name} ({package})" for name, package in packages.items())
     return _filled(f"  {kind.replace('_', ' '):<16}{names}", " " * 18)

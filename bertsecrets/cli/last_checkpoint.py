@@ -1,4 +1,4 @@
-"""The checkpoint from which a run is resumed: written every few steps, before a validation, and when a signal comes."""
+"""The checkpoint from which a run resumes: written every few steps, before a validation, and on a signal."""
 
 import signal
 import subprocess
@@ -20,7 +20,7 @@ from bertsecrets.sweeps.signals import Interrupted
 
 
 class RunGuard(pl.Callback):
-    """Prepare a run to fail well: our own handlers of signals, a watch over its processes, and results that are kept.
+    """Prepare a run for failures: install our signal handlers, watch its processes, and keep its results.
 
     Args:
         processes: Filled with the processes that Lightning has started.
@@ -42,15 +42,15 @@ class RunGuard(pl.Callback):
         started = getattr(trainer.strategy.launcher, "procs", None)
         if started:
             self.processes += started
-            # Lightning's own watch would kill this process without a word, at the latest after five seconds.
+            # Lightning's own watch would kill this process silently within five seconds.
             started.clear()
 
 
 class LastCheckpoint(Checkpoint):
-    """Save the state of training to one file, from which a resumed run goes on as if it had not been interrupted.
+    """Save the training state to one file, from which a resumed run continues as if never interrupted.
 
-    It is saved every few steps, before every validation (a validation that is interrupted starts again), after the last
-    step, and as soon as a step is complete after a signal.
+    It is saved every few steps, before every validation (an interrupted validation starts over), after the last step,
+    and after a signal as soon as the current step is complete.
 
     Args:
         path: The file.
@@ -65,7 +65,7 @@ class LastCheckpoint(Checkpoint):
         self._stepped = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # Lightning takes a checkpoint from before a validation for one from after it.
+        # Lightning treats a checkpoint from before a validation as one from after it.
         trainer.fit_loop.epoch_loop.val_loop._restart_stage = RestartStage.RESTARTED_MID_EVALUATION
         self._saved_step = self._step = trainer.global_step
         signals.defer(True)

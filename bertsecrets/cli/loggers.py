@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class HeadsLogger(WandbLogger):
-    """Lightning's logger of W&B, which also takes grids of heads."""
+    """Lightning's W&B logger, which also accepts grids of heads."""
 
     def log_grid(self, grid: HeadGrid, step: int, experiment: Experiment) -> None:
         """Log a grid as a heatmap of each column, a table, and scalars of layers."""
@@ -76,7 +76,7 @@ def wandb_logger(
 
     Args:
         run: The run; gives folder, name and tags.
-        config: The whole configuration; what a run uses of it is recorded with the version of the code.
+        config: The whole configuration; the sections that the run uses are recorded with the code version.
         project, entity: W&B project and entity.
         mode: ``offline``, ``online`` or ``disabled``, or by their former names ``dryrun`` or ``run``.
         job_type: ``train`` or ``analysis``.
@@ -90,12 +90,12 @@ def wandb_logger(
     # An offline run cannot be resumed: every attempt is a new run in the same group.
     identity = hashlib.sha256(f"{run.folder.resolve()}{attempt}".encode()).hexdigest()[:12]
     if "WANDB_SWEEP_ID" in os.environ:
-        # W&B ignores any other id of a run that its agent has started.
+        # For a run started by its agent, W&B ignores any other id.
         identity = os.environ.get("WANDB_RUN_ID") or identity
         if wanted != "online" and run.writes:
             _log.warning(
-                f"A W&B agent started this run, but logger.wandb.mode is {wanted}, so its sweep gets no score; start "
-                "the agent with WANDB_MODE=online."
+                f"A W&B agent started this run, but logger.wandb.mode is {wanted}, so its sweep would get no score; "
+                "start the agent with WANDB_MODE=online."
             )
     source = lineage(config)
     disabled = {"disabled": named(config)} if named(config) else {}
@@ -106,7 +106,7 @@ def wandb_logger(
         "id": identity,
         "group": config["group"],
         "job_type": job_type,
-        # W&B refuses longer tags; the configuration has the full names.
+        # W&B rejects longer tags; the configuration has the full names.
         "tags": [tag[:_LONGEST_TAG] for tag in (run.task, run.model, run.init, *config["tags"])],
         "config": {**used(config), **disabled, "code_version": code_version(), **source},
         "notes": f"Analysis of the run {source.get('source_url', source['source_run'])}" if source else None,
@@ -127,9 +127,7 @@ def wandb_logger(
 
 
 def _keep_files_in(folder: Path) -> None:
-    """Let W&B stage tables and artifacts in the run's folder where its own folder in the user's home cannot be
-    written.
-    """
+    """Let W&B stage tables and artifacts in the run's folder if its folder in the user's home is not writable."""
     own = {
         "WANDB_DATA_DIR": Path(wandb.env.get_data_dir()),
         "WANDB_CACHE_DIR": Path(wandb.env.get_cache_dir()),
@@ -146,8 +144,8 @@ def _keep_files_in(folder: Path) -> None:
 
 
 def used(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections of a configuration that its run uses: how heads are disabled or pruned only if a callback or an
-    analysis takes that, annotation only if there is a pipeline. The section ``framenet`` is part of its measure's.
+    """The sections of a configuration that its run uses: ``ablation`` or ``prune`` only if a callback or an analysis
+    needs it, ``annotation`` only with a pipeline. The section ``framenet`` belongs to its measure.
     """
     unused = {"framenet", *(() if (config.get("annotation") or {}).get("pipeline") else ("annotation",))}
     offered = {name: config[name] for name in OFFERED if name in config}
@@ -160,8 +158,8 @@ def used(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name(run: Run, config: Mapping[str, Any]) -> str:
-    """Name of the W&B run: that of the run, after what an analysis was asked for."""
-    # The key checkpoint of a training is a section: when to save one.
+    """Name of the W&B run: the analyses, if any, followed by the run's name."""
+    # For train, the key checkpoint is a section: when to save one.
     if not isinstance(config.get("checkpoint"), str):
         return run.name
     if disabled := named(config):
@@ -185,7 +183,7 @@ def _start(mode: WandbMode, wandb_arguments: dict[str, Any], folder: Path, optio
                 f"`wandb sync {folder}/wandb/offline-run-*`."
             )
             mode = "offline"
-    # Where an offline run lies and how else to see it; of one that is online, the address is worth a line.
+    # Print the folder of an offline run and how to view it; for an online run, only its address.
     options.silent = True
     return wandb.init(mode=mode, dir=str(folder), settings=options, **wandb_arguments)
 
@@ -205,11 +203,11 @@ def lineage(config: Mapping[str, Any]) -> dict[str, Any]:
                 record = json.loads((folder / TRACKED).read_text("utf-8"))
                 source = str(record["id"])
             except (OSError, ValueError, KeyError, TypeError) as error:
-                raise UserError(f"'{folder / TRACKED}' cannot be read ({error}); delete it or restore it.") from error
+                raise UserError(f"'{folder / TRACKED}' cannot be read ({error}); delete or restore it.") from error
             if not re.fullmatch(r"\w[\w-]{0,127}", source, re.ASCII):
                 raise UserError(
-                    f"'{folder / TRACKED}' names the W&B run {shown(source)}; expected letters, digits and hyphens: "
-                    "delete it or restore it."
+                    f"'{folder / TRACKED}' names the W&B run {shown(source)}; expected letters, digits and hyphens; "
+                    "delete or restore it."
                 )
             if record.get("mode") == "disabled":
                 # W&B has no such run.

@@ -1,4 +1,4 @@
-"""Merge disabling sweeps that were spread over several runs into one."""
+"""Merge the parts of a disabling sweep that was split over several runs."""
 
 import json
 import shutil
@@ -35,20 +35,20 @@ from bertsecrets.settings import shown
 _PLAN_KEYS = frozenset(
     {"components", "layer", "heads", "layers", "plan_file", "ranking", "group_size", "group_count", "max_tokens"}
 )
-"""Keys of ``ablation`` that say what is disabled, and may differ between parts."""
+"""Keys of ``ablation`` that select what is disabled, and may differ between parts."""
 
 _SHARED = ("task", "model", "data", "checkpoint", "trained", "evaluation", "init", "seed", "name", "trainer")
-"""What the merged run takes from its parts."""
+"""Configuration sections that the merged run copies from its parts."""
 
 _SAME = ("task", "model.name", "data.limit_train", "data.limit_eval", "trainer.precision")
-"""Settings in which parts may not differ; folders may, as the parts may come from different machines."""
+"""Settings that must be equal in all parts; folders may differ, because parts may come from different machines."""
 
 _DISABLES = DisableAnalysis.__name__
 
 
 @dataclass(frozen=True)
 class Part:
-    """A finished disabling sweep over a part of a plan.
+    """A finished disabling sweep of part of a plan.
 
     Args:
         run: Its folder and identity.
@@ -56,10 +56,10 @@ class Part:
         task: Its task.
         settings: Its ``ablation`` section.
         step: Optimiser steps of the analysed checkpoint.
-        code: Version of the code that made it.
+        code: Version of the code that produced it.
         report: What its page shows.
         outcomes: The outcomes.
-        rows: Those of its ablation table.
+        rows: The rows of its ablation table.
     """
 
     run: Run
@@ -75,7 +75,7 @@ class Part:
 
 @dataclass(frozen=True)
 class _Merged(Run):
-    """A merged run, whose page is made before its configuration is written.
+    """A merged run, whose page is written before its configuration.
 
     Args:
         recorded: That configuration.
@@ -91,7 +91,7 @@ def merge_runs(config: DictConfig) -> AblationTable:
     """Merge the sweeps in the run folders (or the sweep folder) that ``runs`` names into Hydra's output folder.
 
     Raises:
-        UserError: If a folder holds no sweep, a part is not finished, or the sweeps are not parts of one.
+        UserError: If a folder has no sweep, a part is not finished, or the sweeps are not parts of one.
     """
     runs = MergeKeys.read("", plain(config)).runs
     named = [runs] if isinstance(runs, str) else runs
@@ -122,7 +122,7 @@ def merge_runs(config: DictConfig) -> AblationTable:
     scores = [RunScores.read(part.run.scores_path) for part in parts]
     whole = replace(scores[0], seconds=sum(part.seconds for part in scores))
     present(run, whole, [], report=first.report, trusted=(), notes=missing)
-    # Last: until here the folder's configuration is that of the merge, which resume= and the same command go on with.
+    # Last, because resume= and the same command need the merge's own configuration until here.
     write_config(run.recorded, run.folder)
     print_lines(
         *(f"Missing: {sentence}" for sentence in missing),
@@ -132,18 +132,18 @@ def merge_runs(config: DictConfig) -> AblationTable:
 
 
 def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> Screened:
-    """What all screened parts together evaluated, with one bound over all of them.
+    """What all screened parts evaluated, with one joint bound.
 
     Raises:
-        UserError: If a part does not say what it evaluated, or they were screened in different precision.
+        UserError: If a part lacks that record, or the parts were screened in different precision.
     """
     records = []
     for part in parts:
         record = only(found(part.run, Screened), Screened, mode=outcomes.plan.mode)
         if record is None:
             raise UserError(
-                f"'{part.run.folder}' is screened, but nothing in its folder findings says what it may have missed; "
-                "run that part again, or leave it out."
+                f"'{part.run.folder}' was screened, but its folder findings does not record what it may have missed; "
+                "run that part again, or remove it."
             )
         records.append(record)
     precisions = [record.precision for record in records]
@@ -170,10 +170,10 @@ def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> Screened:
 
 
 def find_parts(names: Sequence[str]) -> list[Path]:
-    """Folders of the disabling sweeps among the named folders and their direct subfolders, in order.
+    """Folders of the disabling sweeps in the named folders and their direct subfolders, in order.
 
     Raises:
-        UserError: If a named folder holds none, or holds one that is not finished.
+        UserError: If a named folder has no finished sweep, or has an unfinished one.
     """
     folders: dict[Path, Path] = {}
     for name in names:
@@ -186,12 +186,11 @@ def find_parts(names: Sequence[str]) -> list[Path]:
             listing = ", ".join(f"'{path}'" for path in unfinished)
             raise UserError(
                 f"Not finished: {listing}; finish {'it' if len(unfinished) == 1 else 'them'} with "
-                f"{resume_command(folder)}, or name the finished parts, runs=[<folder>,<folder>]."
+                f"{resume_command(folder)}, or list only the finished parts, runs=[<folder>,<folder>]."
             )
         if not parts:
             raise UserError(
-                f"'{name}' holds no finished disabling sweep; give run folders of analysis=disable_* or a sweep's "
-                "folder."
+                f"'{name}' has no finished disabling sweep; give run folders of analysis=disable_* or a sweep's folder."
             )
         for path in parts:
             folders.setdefault(path.resolve(), path)
@@ -199,7 +198,7 @@ def find_parts(names: Sequence[str]) -> list[Path]:
 
 
 def _is_part(folder: Path) -> bool:
-    """Whether a run disables heads, as far as its folder tells; a run that has not written its settings may."""
+    """Whether a run disables heads, judged by its folder; true if it has not written its settings yet."""
     if (folder / "ablation.parquet").is_file() or not (folder / CONFIG_COPY).is_file():
         return True
     analyses = Run(folder, "", "", "", "").config().get("analysis")
@@ -211,7 +210,7 @@ def read_part(folder: Path) -> Part:
     """Read a finished part.
 
     Raises:
-        UserError: If something is missing or cannot be read; names the file.
+        UserError: If a file is missing or cannot be read; the message names it.
     """
     run = Run.open(folder)
     config = run.config()
@@ -220,23 +219,23 @@ def read_part(folder: Path) -> Part:
         report = ReportSettings.read("report", config["report"])
     except KeyError as error:
         raise UserError(
-            f"'{run.config_path}' has no section {error}; give the folder of an analysis=disable_* of this project."
+            f"'{run.config_path}' has no section {error}; give the folder of an analysis=disable_*."
         ) from error
     rows = AblationTable.read(run.ablation_path).rows() if run.ablation_path.is_file() else []
     paths = sorted((folder / "ablation").glob(f"{CHECKPOINT}-*.safetensors"))
     if not paths or not rows:
         raise UserError(
-            f"'{folder}' has no outcomes ({'ablation.parquet' if paths else f'ablation/{CHECKPOINT}-*.safetensors'} is "
-            "missing or empty); run that part again, or leave it out."
+            f"'{folder}' has no outcomes ({'ablation.parquet' if paths else f'ablation/{CHECKPOINT}-*.safetensors'} "
+            "is missing or empty); run that part again, or remove it."
         )
     if len(paths) > 1:
         raise UserError(
-            f"'{folder}' holds {len(paths)} sweeps ({', '.join(path.name for path in paths)}); remove all but the one "
+            f"'{folder}' has {len(paths)} sweeps ({', '.join(path.name for path in paths)}); remove all but the one "
             "to merge."
         )
     _, step, *_ = paths[0].name.split("-")
     if not step.isdecimal():
-        raise UserError(f"'{paths[0]}' names no step; expected {CHECKPOINT}-<step>-<mode>.safetensors.")
+        raise UserError(f"'{paths[0]}' has no step in its name; expected {CHECKPOINT}-<step>-<mode>.safetensors.")
     try:
         code = str(json.loads((folder / FINISHED).read_text("utf-8"))["code"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -266,12 +265,12 @@ def check_parts(parts: Sequence[Part]) -> None:
             if left != right:
                 raise UserError(
                     f"'{first.run.folder}' and '{part.run.folder}' differ in their {name} ({_short(left)} and "
-                    f"{_short(right)}), so they are not parts of one sweep; leave one of them out, or run it again."
+                    f"{_short(right)}), so they are not parts of one sweep; remove one of them, or run it again."
                 )
 
 
 def missing_layers(plan: Plan) -> list[str]:
-    """What a plan over all layers would have and this one lacks, as sentences."""
+    """Sentences about the heads and layers that the merged plan lacks."""
     sentences = []
     for kind in COMPONENTS:
         covered = {variant.layer for variant in plan.variants if variant.kind == kind.name}

@@ -1,4 +1,4 @@
-"""``analyze <model> <file>``: the settings that a model and a file with texts and labels stand for."""
+"""``analyze <model> <file>``: turn a model and a file of texts and labels into settings."""
 
 import os
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ _TEXTS = ("text", "sentence", "review", "content", "comment", "message", "tweet"
 
 
 def with_model_and_file(invocation: Invocation) -> Invocation:
-    """The command line of ``analyze`` with its words that are no settings, a model and perhaps a file, as settings.
+    """Turn the plain words of ``analyze``, a model and perhaps a file, into settings.
 
-    Without ``analysis``, every head and layer is disabled in turn. Columns are found by their names.
+    Without ``analysis``, every head and layer is disabled in turn. Columns are recognised by their names.
 
     Raises:
-        UserError: If there are more words, one is not a model or a file, a setting says the same, or the file's columns
-            have other names.
+        UserError: If there are more words, one is neither a model nor a file, a setting gives the same thing, or the
+            columns are not recognised.
     """
     words = [word for word in invocation.overrides if "=" not in word and not word.startswith("~")]
     if invocation.config_name != "analyze" or not words or _is_choice(words[0]):
@@ -41,14 +41,14 @@ def with_model_and_file(invocation: Invocation) -> Invocation:
     model, *files = words
     if not os.path.exists(os.path.expanduser(model)) and "/" not in model and model != INITIAL:
         raise UserError(
-            f"'{model}' is neither a setting (key=value) nor a folder or a file; give a run folder, a folder with a "
-            "model, or a hub name (owner/name)."
+            f"'{model}' is not a setting (key=value), a folder or a file; give a run folder, a folder with a model, "
+            "or a hub name (owner/name)."
         )
     if len(files) > 1:
-        raise UserError(f"'{files[1]}' is one word too many; give analyze <model> <file with texts and labels>.")
+        raise UserError(f"Unexpected argument '{files[1]}'; give analyze <model> <file with texts and labels>.")
     for key, word in zip(("checkpoint", "data.path"), words, strict=False):
         if key in keys:
-            raise UserError(f"'{word}' and {key}= both name {_NAMED[key]}; leave one of them out.")
+            raise UserError(f"'{word}' and {key}= both give {_NAMED[key]}; remove one of them.")
     added = [f"checkpoint={quoted(model)}"]
     if not {"analysis", "measure", "experiment"} & keys and not any(key.startswith(_ANALYSES) for key in keys):
         added.append("analysis=disable")
@@ -59,13 +59,13 @@ def with_model_and_file(invocation: Invocation) -> Invocation:
 
 _NAMED = {"checkpoint": "a model", "data.path": "a file"}
 _FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".json": "jsonl"}
-"""Ends of files that are not CSV."""
+"""Suffixes of files that are not CSV."""
 _ANALYSES = ("prune.", "shrink.")
 """Settings that choose an analysis."""
 
 
 def _is_choice(word: str) -> bool:
-    """Whether a word is meant to be a choice of the configuration, of which its own check says how to write it."""
+    """Whether a word is a configuration choice, whose own check explains how to write it."""
     return word.isidentifier() and not os.path.exists(word) and any(CONF.glob(f"*/{word}.yaml"))
 
 
@@ -74,7 +74,7 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
     if not path.exists():
         raise UserError(f"'{file}' does not exist; give a file with texts and labels, with a header.")
     if run_of(model) is not None:
-        # A run knows its columns.
+        # A run records its columns.
         return [f"data.eval_path={quoted(os.path.abspath(path))}"]
     kind = "hub" if path.is_dir() else _FORMATS.get(path.suffix.lower(), "csv")
     added = [f"data={kind}", f"data.path={quoted(str(path))}"]
@@ -90,7 +90,7 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
             continue
         if not column:
             raise UserError(
-                f"'{file}' has the columns {', '.join(columns)}; say which hold the texts and the labels with "
+                f"'{file}' has the columns {', '.join(columns)}; choose the texts and the labels with "
                 "data.text=<column> (for pairs data.text=[<column>,<column>]) and data.label=<column>."
             )
         added.append(f"{key}=[{','.join(map(quoted, column))}]" if len(column) > 1 else f"{key}={quoted(column[0])}")
@@ -98,7 +98,7 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
 
 
 def find_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns of texts, one or two, and of labels; empty where no name tells.
+    """The one or two text columns and the label column; empty if no name is recognised.
 
     >>> find_columns(["id", "Review", "stars"]), find_columns(["premise", "hypothesis", "label"])
     ((('Review',), ('stars',)), (('premise', 'hypothesis'), ('label',)))
@@ -110,7 +110,7 @@ def find_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ..
     texts: tuple[str, ...] = next(((own[one], own[two]) for one, two in _PAIRS if one in own and two in own), ())
     texts = texts or next(((own[name],) for name in _TEXTS if name in own), ())
     if len(columns) == 2:
-        # The other one of two.
+        # The remaining one of two columns.
         texts = texts or tuple(name for name in columns if label and name not in label)
         label = label or tuple(name for name in columns if len(texts) == 1 and name not in texts)
     return texts, label

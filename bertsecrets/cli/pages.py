@@ -1,6 +1,4 @@
-"""Pages of finished runs, made without a model: reports, comparisons, a paper's page, and the power of larger
-sweeps.
-"""
+"""Pages of finished runs, made without a model: reports, comparisons, papers and power analyses."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +42,7 @@ def report_again(config: DictConfig) -> list[Path]:
     check_links(folder)
     runs, unfinished = find_runs([str(folder)])
     for finished in runs:
-        # Before any page is replaced by one of other numbers.
+        # Check all runs before replacing any page.
         check_unchanged(finished.folder)
     pages = []
     for finished in runs:
@@ -60,7 +58,7 @@ def report_again(config: DictConfig) -> list[Path]:
 def compare_runs(config: DictConfig) -> list[Path]:
     """Compare the runs that ``runs`` names; return the pages.
 
-    Those of a sweep lie in the sweep's folder unless ``hydra.run.dir`` is given, others in Hydra's output folder.
+    Pages of a sweep go to the sweep's folder unless ``hydra.run.dir`` is given, others to Hydra's output folder.
 
     Raises:
         UserError: If a folder holds no finished run, or the runs' heads cannot be compared.
@@ -74,8 +72,8 @@ def compare_runs(config: DictConfig) -> list[Path]:
         raise UserError(
             " ".join(
                 [
-                    f"runs names one finished run, '{runs[0].folder}'; give at least two, or make the page of one with "
-                    f"python -m bertsecrets report run={in_command(runs[0].folder)}.",
+                    f"runs has only one finished run, '{runs[0].folder}'; give at least two, or make the page of one "
+                    f"run with python -m bertsecrets report run={in_command(runs[0].folder)}.",
                     *left_out(unfinished),
                 ]
             )
@@ -97,12 +95,12 @@ def compare_runs(config: DictConfig) -> list[Path]:
 
 
 def page_line(page: Path) -> str:
-    """The line that tells where a page is."""
+    """The line that prints a page's path."""
     return f"{'Comparison' if page.stem == COMPARISON else 'Page'}: {page}"
 
 
 def _of_sweep(names: Sequence[str]) -> Path | None:
-    """Where the pages of a sweep lie; None for anything but one sweep, or if the command names another folder."""
+    """Folder of a sweep's pages; None unless the runs are one sweep and no other folder is given."""
     names_folder = any(argument.startswith("hydra.run.dir=") for argument in HydraConfig.get().overrides.hydra)
     if names_folder or len(names) != 1 or not (Path(names[0]) / SWEEP_FILE).is_file():
         return None
@@ -111,12 +109,12 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
 
 
 def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None = None) -> list[Path]:
-    """Write the pages that compare a sweep's finished runs into its folder :data:`COMPARISON`; one run only gets a
+    """Write the pages that compare a sweep's finished runs into its folder :data:`COMPARISON`; a single run gets only a
     paper's page.
 
     Args:
         folder: Folder of the sweep.
-        paper: The paper whose page is made as well, or whether to make that of Kovaleva et al.
+        paper: The paper whose page is written too; true for Kovaleva et al.
         trusted: Classes of other packages that may compare their experiments, ``module:class``.
     """
     runs, unfinished = find_runs([str(folder)])
@@ -128,7 +126,7 @@ def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None 
     requested = page_name(paper)
     for name in dict.fromkeys((*page_files(), LEDGER, *([requested] if requested else []))):
         page = find_page(name)
-        # A page that is already there would show the runs of an earlier time.
+        # An existing page would show an earlier state of the runs.
         if name == requested or (target / page.file).is_file():
             if not page.sizes_may_differ:
                 check_sizes(runs)

@@ -1,4 +1,4 @@
-"""What libraries say about themselves and the machine, silenced line by line; everything else is shown."""
+"""Silence library messages about themselves and the machine, line by line; show everything else."""
 
 import codecs
 import io
@@ -27,7 +27,7 @@ _LINES = (
     r"Using \S+ Automatic Mixed Precision",
     r"You are using a CUDA device .* that has Tensor Cores",
 )
-"""Beginnings of lines that Lightning logs."""
+"""Prefixes of lines that Lightning logs."""
 
 _WARNINGS = (
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
@@ -42,7 +42,7 @@ _WARNINGS = (
     r"The `srun` command is available on your system but is not used",
     r"You're resuming from a checkpoint that ended before the epoch ended",
 )
-"""Beginnings of warnings of Lightning and PyTorch that no user of this project can act on."""
+"""Prefixes of Lightning's and PyTorch's warnings that our users cannot act on."""
 
 
 class _Named(logging.Filter):
@@ -73,16 +73,14 @@ _of_python = warnings.formatwarning
 def _warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A warning of this package as its sentence alone; of any other, with its line of code."""
+    """This package's warnings as a sentence; others with their line of code."""
     if category is UserWarning and Path(filename).is_relative_to(_PACKAGE):
         return f"warning: {message}\n"
     return _of_python(message, category, filename, lineno, line)
 
 
 def install() -> None:
-    """Silence the lines; in a job of a sweep, whose parent prints a line about it, our own as well. The log file is in
-    UTF-8.
-    """
+    """Silence the lines, and in a sweep's job our own too; its parent prints a line about it. The log file is UTF-8."""
     for name in _RANK_ZERO:
         # A filter is added once, however often this is called.
         logging.getLogger(name).addFilter(_named)
@@ -91,12 +89,11 @@ def install() -> None:
     warnings.formatwarning = _warning
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.FileHandler):
-            # Hydra opens the log in the locale's encoding, in which a line with a character that it lacks would be
-            # lost.
+            # Hydra opens the log in the locale's encoding, which loses lines with other characters.
             stream: Any = handler.stream
             stream.reconfigure(encoding="utf-8")
         elif isinstance(handler, logging.StreamHandler):
-            # The log file has times and names of modules, the terminal the message alone.
+            # The log file has times and module names, the terminal only the message.
             handler.setFormatter(Line())
             if in_job():
                 handler.setLevel(logging.WARNING)
@@ -143,7 +140,7 @@ _PLAIN |= {"\N{RIGHT DOUBLE QUOTATION MARK}": '"', "\N{RIGHTWARDS ARROW}": "->",
 
 
 def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
-    """Stand-ins for what the terminal's encoding lacks: a number must keep its sign."""
+    """Replacements for characters that the terminal's encoding lacks; a number must keep its sign."""
     assert isinstance(error, UnicodeEncodeError)
     return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
@@ -173,9 +170,7 @@ _task_errors: list[Exception] = []
 
 @contextmanager
 def quiet_task() -> Iterator[None]:
-    """Run Hydra's task quietly, and keep its exception for :func:`raise_task_error`: Hydra would print a line of its
-    own about it.
-    """
+    """Run Hydra's task, keeping its exception for :func:`raise_task_error`, so that Hydra prints nothing about it."""
     install()
     try:
         yield

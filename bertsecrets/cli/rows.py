@@ -1,4 +1,4 @@
-"""What a run knows of its rows: recorded in its folder, and compared when it is resumed or analysed."""
+"""A fingerprint of a run's rows: recorded in its folder, and compared when it is resumed or analysed."""
 
 import json
 from dataclasses import asdict
@@ -17,11 +17,11 @@ from bertsecrets.results.files import displayed, write_text
 from bertsecrets.results.run import Run, is_first_process
 
 ROWS = "rows.json"
-"""The file of a run's folder that tells its rows from others, by split."""
+"""The file in a run's folder that identifies its rows, by split."""
 
 
 def check_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
-    """Check that the rows are those that an interrupted or an analysed run has read.
+    """Check that the rows match those that an interrupted or analysed run has read.
 
     Args:
         settings: Settings of the run.
@@ -29,7 +29,7 @@ def check_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
         folder: Its folder.
 
     Raises:
-        UserError: If they are others.
+        UserError: If they differ.
     """
     for split, before in (_read(folder) or {}).items():
         now = data.rows.get(split, before)
@@ -44,18 +44,19 @@ def check_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
 
 
 def record_rows(data: TaskData, folder: Path) -> None:
-    """Record the rows in a run's folder, once nothing can be refused any more."""
+    """Record the rows in a run's folder, once all checks have passed."""
     if is_first_process():
         write_text(folder / ROWS, json.dumps({split: asdict(rows) for split, rows in data.rows.items()}, indent=1))
 
 
 def _compare(data: TaskData, origin: Run) -> None:
-    """Compare the rows with those of the run that is analysed."""
+    """Compare the rows with those of the analysed run."""
     known, place = _read(origin.folder), displayed(origin.folder)
     if known is None:
         if not data.task.demo:
             _remark(
-                data, f"The run in '{place}' has no record of its rows; they may differ from those it was trained on."
+                data,
+                f"The run in '{place}' has no record of its rows; the present rows may differ from its training rows.",
             )
         return
     evaluated = set(data.evaluation.values())
@@ -65,20 +66,20 @@ def _compare(data: TaskData, origin: Run) -> None:
         if split == TRAIN and ALL in evaluated:
             if same:
                 raise UserError(
-                    f"'{now.place}' holds the rows that the run in '{place}' was trained on; leave it out to judge "
-                    "those that were held out, or give other rows with data.eval_path=<file>."
+                    f"'{now.place}' contains the rows that the run in '{place}' was trained on; remove it to evaluate "
+                    "on the held-out rows, or give other rows with data.eval_path=<file>."
                 )
             if shared := len(set(before.texts) & set(now.texts)):
                 _remark(
                     data,
-                    f"{shared:,} of the {len(now.texts):,} different texts of '{now.place}' are among the rows of the "
-                    f"run in '{place}', trained on or held out: scores on them say little about new texts.",
+                    f"{shared:,} of the {len(now.texts):,} distinct texts of '{now.place}' are among the training or "
+                    f"held-out rows of the run in '{place}', so scores on them say little about new texts.",
                 )
         elif not same and (HELD_OUT in evaluated if split == TRAIN else before.place == now.place):
             raise UserError(
-                f"The rows of '{now.place}' are not those of the run in '{place}' ({_change(split, before, now)}), so "
-                "that some of them may have been trained on; restore them, or judge rows of another file with "
-                "data.eval_path=<file>."
+                f"The rows of '{now.place}' differ from those of the run in '{place}' "
+                f"({_change(split, before, now)}), so some may be training rows; restore them, or evaluate on another "
+                "file with data.eval_path=<file>."
             )
         elif not same and before.place == now.place:
             _remark(

@@ -27,14 +27,14 @@ from bertsecrets.sweeps.trust import check_code, with_settings_given_again
 _log = logging.getLogger(__name__)
 
 _INHERITED = ("task", "model", "data", "annotation")
-"""Sections of the run's configuration that its analyses use too."""
+"""Sections of the run's configuration that its analyses inherit."""
 
 _FIXED = ("init", "seed")
 """Facts of a run that an analysis cannot change."""
 
 
 def resumed(config: DictConfig, folder: Path, overrides: Sequence[str]) -> DictConfig:
-    """The interrupted run's own configuration, with those new settings that cannot change its numbers.
+    """The interrupted run's own configuration, updated with new settings that cannot change its numbers.
 
     Args:
         config: Composed from the present command line.
@@ -42,8 +42,8 @@ def resumed(config: DictConfig, folder: Path, overrides: Sequence[str]) -> DictC
         overrides: The settings on the present command line.
 
     Raises:
-        UserError: If it cannot be read, names a class that neither the project nor the command line names, or asks to
-            write or send something outside of the folder that the command line does not ask for.
+        UserError: If it cannot be read, names a class that neither the project nor the command line names, or would
+            write or send something outside the folder without the command line asking for it.
     """
     recorded = read_config(folder)
     check_code(plain(recorded), plain(config), folder)
@@ -57,13 +57,15 @@ def resumed(config: DictConfig, folder: Path, overrides: Sequence[str]) -> DictC
     try:
         check_settings(plain(recorded))
     except UserError as error:
-        raise UserError(f"'{path}' was changed, or is of another version: {error}") from error
+        raise UserError(f"'{path}' was changed, or was written by another version: {error}") from error
     except OmegaConfBaseException as error:
         reason = " ".join(str(error).split())
         raise UserError(f"'{path}' cannot be used ({reason}); restore it, or start a new run.") from error
     begun = read_begun(folder)
     if begun is not None and begun.code != code_version():
-        _log.warning(f"The run in {folder} was started by code {begun.code} and is resumed with {code_version()}.")
+        _log.warning(
+            f"The run in {folder} was started with code version {begun.code} and is resumed with {code_version()}."
+        )
     recorded.resume = config.resume
     recorded.debug, recorded.progress = config.debug, config.progress
     _log.info(f"Resuming the run in {folder}.")
@@ -92,7 +94,7 @@ def run_of(checkpoint: Any) -> Run | None:
 
 
 def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
-    """The configuration of an analysis, with task, data, model and annotation of the run that it analyses.
+    """The configuration of an analysis, with the task, data, model and annotation of its run.
 
     Settings on the command line take precedence.
 
@@ -117,14 +119,14 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
     for name in _FIXED:
         if name in keys and config[name] != trained[name]:
             raise UserError(
-                f"{name}={config[name]} contradicts the run in '{run.folder}', which has {name}={trained[name]}; leave "
-                "it out, or analyse another checkpoint."
+                f"{name}={config[name]} contradicts the run in '{run.folder}', which has {name}={trained[name]}; "
+                "remove it, or analyse another checkpoint."
             )
     path, trained_from = config.model.path, recorded["model"].get("path")
     if "model" in keys and path != trained_from:
         raise UserError(
             f"model={config.model.name} with model.path='{path}' contradicts the run in '{run.folder}', which was "
-            f"trained from model.path='{trained_from}'; leave it out, or analyse another checkpoint."
+            f"trained from model.path='{trained_from}'; remove it, or analyse another checkpoint."
         )
     inherited = config.copy()
     OmegaConf.set_struct(inherited, False)
@@ -145,7 +147,7 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
 
 
 def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Sequence[str]) -> None:
-    """Let a task that holds rows out judge all rows of a file that the run was not trained on.
+    """Let a task that splits off held-out rows evaluate on all rows of a file that the run was not trained on.
 
     Args:
         config: The configuration of the analysis, which is changed.
@@ -153,20 +155,20 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
         keys: The settings on the command line.
 
     Raises:
-        UserError: If another part of the same rows is to be held out.
+        UserError: If the held-out rows would differ from the run's.
     """
     data, path = config.data, of_run.get("path")
-    # Most tasks leave it to the default.
+    # Most tasks use the default.
     evaluation = dict(config.task.get("evaluation") or {})
     if HELD_OUT not in evaluation.values():
         return
     for name in ("eval_fraction", "split_by", "group"):
-        # Runs that do not say held rows out by their order, and each by itself.
+        # Runs without this setting held out rows by position, each row by itself.
         was = of_run.get(name, {"split_by": "order", "group": None}.get(name, data[name]))
         if f"data.{name}" in keys and data[name] != was:
             raise UserError(
-                f"data.{name}={data[name]} contradicts the run, which held rows out with data.{name}={was}: rows that "
-                "it was trained on would be evaluated; leave it out."
+                f"data.{name}={data[name]} contradicts the run, which held out rows with data.{name}={was}, so it "
+                "would be evaluated on its training rows; remove it."
             )
     known = path is not None and os.path.exists(os.path.expanduser(path))
     other = path is not None and known and data.path is not None and _absolute(data.path) != _absolute(path)
@@ -175,7 +177,7 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
     if data.source not in FILES:
         split = ALL if other else None
     elif named is not None and known:
-        # The rows that it was trained on tell whether those named are new.
+        # Comparing with its training rows shows whether the named rows are new.
         split, data.eval_path = VALIDATION, named
         data.path = data.path if data.path is not None and data.path != named else path
     elif named is not None:
@@ -183,7 +185,7 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
     if split is not None:
         config.task.evaluation = {name: split if part == HELD_OUT else part for name, part in evaluation.items()}
     elif "data" in keys:
-        # The same rows, named again.
+        # The same rows are given again.
         data.eval_fraction = of_run.get("eval_fraction", data.eval_fraction)
         data.split_by = of_run.get("split_by", "order")
 
@@ -193,7 +195,7 @@ def _absolute(path: str) -> str:
 
 
 def analysis_name(checkpoint: Any, default: str) -> str:
-    """The name of an analysis: the analysed run's name, or a default, followed by ``-analysis``.
+    """Name of an analysis: the analysed run's name or a default, followed by ``-analysis``.
 
     >>> analysis_name(None, "mrpc-minilm")
     'mrpc-minilm-analysis'

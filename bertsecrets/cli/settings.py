@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from bertsecrets.measures.base import Measure
 
 OFFERED = ("ablation", "prune", "shrink")
-"""Sections that callbacks take if their constructors do."""
+"""Sections that are passed to callbacks whose constructors accept them."""
 
 _NOT_A_MEASURE = (
     "measure.{}._target_ is {}, which is not a Measure; name a subclass of bertsecrets.measures.base.Measure."
@@ -60,7 +60,7 @@ class MeasureSection:
     Args:
         name: Key of its section.
         target: ``_target_`` and the arguments of its class.
-        watch: How often it is taken, and which columns are tracked.
+        watch: How often it is computed, and which columns are tracked.
     """
 
     name: str
@@ -189,14 +189,15 @@ def read_compare(config: Mapping[str, Any]) -> CompareKeys:
     """Read the settings of ``compare``.
 
     Raises:
-        UserError: If a key is unknown, a value does not fit, or statements are named without their page.
+        UserError: If a key is unknown, a value does not fit, or statements are chosen without their page.
     """
     keys = CompareKeys.read("", config)
     paper = page_name(keys.paper)
     for name in ("statements", "statements_folder"):
         if getattr(keys, name) and paper != LEDGER:
             raise UserError(
-                f"{name} is {shown(getattr(keys, name))}, but no page of statements is asked for; add paper=statements."
+                f"{name} is {shown(getattr(keys, name))}, which only affects the page of statements; add "
+                "paper=statements."
             )
     if paper:
         # Slow imports.
@@ -210,7 +211,7 @@ def read_compare(config: Mapping[str, Any]) -> CompareKeys:
 
 
 def read_model(kind: type[_Keys], config: Mapping[str, Any]) -> ModelSettings[_Keys]:
-    """Read the settings of ``view`` or ``export``, whose top-level keys are of this kind.
+    """Read the settings of ``view`` or ``export``, whose top-level keys have this type.
 
     Raises:
         UserError: If a key is unknown or a value does not fit.
@@ -300,7 +301,7 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any], group: str, **off
         keys: The top-level keys.
         common: The sections read so far.
         group: The section of callbacks.
-        offered: What callbacks may take besides those sections.
+        offered: Further arguments that callbacks may accept.
     """
     from bertsecrets.measures.base import Need
     from bertsecrets.models.loading import load_masked_lm
@@ -315,7 +316,7 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any], group: str, **off
     annotated = make_annotator(keys.annotation) is not None or has_gold_words(source, task)
     measures = _read_measures(keys, annotated, task.is_labelled)
     if any(Need.MASKED_LM in section.build(1, 1).needs for section in measures):
-        # Before the data are read; the callback loads it again.
+        # Checked before the data are read; the callback loads it again.
         load_masked_lm(common["model"], keys.init)
     offered |= {name: common[name] for name in OFFERED}
     scored = [*task.evaluation] if task.is_labelled else []
@@ -341,7 +342,7 @@ def _check_evaluation(key: str, name: Any, task: Task) -> None:
 
 
 def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[MeasureSection, ...]:
-    """The chosen measures, each of which was built once for a tiny model to check it."""
+    """The chosen measures, each built once for a tiny model as a check."""
     from bertsecrets.measures.base import Measure
     from bertsecrets.measures.one_pass import check_examples
 
@@ -349,7 +350,7 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
     names: dict[str, str] = {}
     for key, section in _without_null(keys.measure).items():
         if "_target_" not in section and key in configurations("measure"):
-            # It only sets keys of a measure that the command line did not choose.
+            # The section only sets keys of a measure that was not chosen.
             continue
         section_key = f"measure.{key}"
         target = {name: value for name, value in section.items() if name not in WatchKeys.model_fields}
@@ -364,8 +365,8 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
             check_examples(measure, annotated, labelled)
         if measure.name in names:
             raise UserError(
-                f"Two measures are called '{measure.name}' ({names[measure.name]} and {section_key}); rename one of "
-                "them or leave it out."
+                f"Two measures are called '{measure.name}' ({names[measure.name]} and {section_key}); rename or "
+                "remove one of them."
             )
         names[measure.name] = section_key
         columns = [column.name for column in measure.columns]
@@ -383,8 +384,8 @@ def _watch_keys(keys: CommonKeys, name: str, section: Section) -> WatchKeys:
 def _read_callbacks(
     group: str, sections: Mapping[str, Section | None], task: Task, scored: Sequence[str], **offered: Any
 ) -> dict[str, Section]:
-    """The analyses and callbacks by name; all analyses, and callbacks of this package, are built once for a run that
-    does not exist, to check them.
+    """The analyses and callbacks by name. As a check, analyses and this package's callbacks are built once for a dummy
+    run.
 
     ``scored`` names the sets whose metrics the run logs.
     """
@@ -412,11 +413,11 @@ def _read_callbacks(
 
 
 def _check_monitors(group: str, sections: Mapping[str, Section], task: Task, scored: Sequence[str]) -> None:
-    """Raise UserError if one of Lightning's callbacks waits for a number that nothing logs."""
+    """Raise UserError if a Lightning callback monitors a quantity that nothing logs."""
     targets = {name: load_target(f"{group}.{name}", section) for name, section in sections.items()}
     lightning = {name for name, target in targets.items() if target.__module__.startswith("pytorch_lightning.")}
     if any(name not in lightning and not is_of_this_package(target) for name, target in targets.items()):
-        # A callback of the user's own may log anything.
+        # A user's own callback may log anything.
         return
     logged = ["train/loss", "train/learning_rate", "epoch", "step"]
     logged += [f"{name}/{metric}" for name in scored for metric in (*task.metrics, "loss")]

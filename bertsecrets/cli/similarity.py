@@ -33,7 +33,7 @@ def embedder_settings(settings: AnalyzeSettings) -> AnalyzeSettings | None:
     kinds: dict[str, Any] = {name: load_target(f"analysis.{name}", section) for name, section in callbacks.items()}
     only_drift = [measure.name for measure in settings.measures] == ["drift"] and settings.keys.reference is None
     if only_drift and {*kinds.values()} <= {CaptureAnalysis}:
-        # The default of a command without an analysis compares with a model that such a folder does not name.
+        # The default measures compare with a pretrained model, which such a folder does not name.
         callbacks["disable"] = {"_target_": f"{DisableAnalysis.__module__}.{DisableAnalysis.__name__}"}
         kinds["disable"] = DisableAnalysis
     judging = [name for name, kind in kinds.items() if getattr(kind, "without_labels", "")]
@@ -76,7 +76,7 @@ def _check_sweep(settings: AnalyzeSettings, sweep: DisableAnalysis) -> None:
     screened = ablation.sweep == "screened" or ablation.precision is not None
     if screened or ablation.budget is not None or ablation.plan_only:
         raise UserError(
-            "Screened, budgeted and merely planned sweeps are not available for a sentence-embedding model; leave out "
+            "Screened, budgeted and plan-only sweeps are not available for a sentence-embedding model; remove "
             "ablation.sweep, ablation.precision, ablation.budget and ablation.plan_only."
         )
     if SIMILAR_GROUPS in sweep.plans:

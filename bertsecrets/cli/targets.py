@@ -15,14 +15,14 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def load_target(section_key: str, section: Mapping[str, Any]) -> Callable[..., Any]:
-    """The class or function that a section names.
+    """The class or function named by a section.
 
     Args:
         section_key: Dotted name of the section, for messages.
         section: ``_target_`` and arguments.
 
     Raises:
-        UserError: If it names none, or the name cannot be imported.
+        UserError: If there is no name, or it cannot be imported.
     """
     name = section.get("_target_")
     if name is None:
@@ -33,9 +33,7 @@ def load_target(section_key: str, section: Mapping[str, Any]) -> Callable[..., A
         )
     target = load_named(f"{section_key}._target_", name)
     if not callable(target):
-        raise UserError(
-            f"{section_key}._target_ is '{name}', which is neither a class nor a function; name one of them."
-        )
+        raise UserError(f"{section_key}._target_ is '{name}', which is neither a class nor a function.")
     checked: Callable[..., Any] = target
     return checked
 
@@ -44,12 +42,12 @@ def check_arguments(section_key: str, section: Mapping[str, Any], offered: Itera
     """Check the arguments of a section against the signature of its target; return the target.
 
     Names are checked for any target. Values are checked for the targets of this package, by the types and ranges
-    (``Annotated[int, Field(ge=1)]``) in the signature; others may accept more than their types say.
+    (``Annotated[int, Field(ge=1)]``) in the signature; other targets may accept more than their types declare.
 
     Args:
         section_key: Dotted name of the section, for messages.
         section: ``_target_`` and arguments.
-        offered: Arguments that the program adds, and the section cannot set.
+        offered: Arguments that the program adds and the section cannot set.
 
     Raises:
         UserError: If the target cannot be imported, or an argument is unknown, missing or does not fit.
@@ -88,7 +86,7 @@ def check_names(section_key: str, names: Iterable[str], valid: Collection[str]) 
 def accepted_arguments(
     target: Callable[..., Any], section: Mapping[str, Any], offered: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Those of the offered arguments that a target accepts and its section does not set."""
+    """The offered arguments that a target accepts and its section does not set."""
     try:
         parameters = inspect.signature(target).parameters
     except ValueError:
@@ -97,7 +95,7 @@ def accepted_arguments(
 
 
 def is_of_this_package(target: Callable[..., Any]) -> bool:
-    """Whether a class or function is of this package."""
+    """Whether a class or function belongs to this package."""
     return is_ours(str(getattr(target, "__module__", "")))
 
 
@@ -127,7 +125,7 @@ def build(section: Mapping[str, Any], /, **arguments: Any) -> Any:
 
 
 def _built(value: Any) -> Any:
-    """A value with the objects of its sections in their place."""
+    """A value with its sections replaced by the objects they describe."""
     if isinstance(value, Mapping):
         return build(value) if "_target_" in value else {name: _built(part) for name, part in value.items()}
     return [_built(part) for part in value] if isinstance(value, list) else value

@@ -95,7 +95,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
         LaterAmongEquals(
             dirpath=run.checkpoints,
             filename=Path(BEST).stem,
-            # On the rows that choose, by the task's first metric.
+            # Select on the validation rows, by the task's first metric.
             monitor=f"{CHOOSING}/{task.metrics[0]}",
             mode="max",
             save_weights_only=True,
@@ -109,7 +109,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     with open_trainer(settings, run, callbacks) as trainer:
         _fit(trainer, module, data, resume_from)
         last.finish(trainer)
-        # Scores, measures and disabling of one page are all of one set of weights.
+        # Scores, measures and disabling on one page must use the same weights.
         best = run.checkpoints / BEST
         selected = chooses and best.is_file()
         module.record["step"] = int(read_record(best)[RECORD]["step"]) if selected else trainer.global_step
@@ -132,13 +132,13 @@ def _fit(trainer: pl.Trainer, module: SequenceClassifier, data: TaskData, resume
         if counts is None:
             raise
         raise UserError(
-            f"trainer.val_check_interval is {counts.group(1)}, but an epoch has {counts.group(2)} batches; give at "
-            f"most {counts.group(2)}, or also trainer.check_val_every_n_epoch=null to count batches over epochs."
+            f"trainer.val_check_interval is {counts.group(1)}, but an epoch has {counts.group(2)} batches; set at "
+            f"most {counts.group(2)}, or add trainer.check_val_every_n_epoch=null to count batches across epochs."
         ) from error
 
 
 class LaterAmongEquals(ModelCheckpoint):
-    """Keep the best checkpoint, of equally good ones the later."""
+    """Keep the best checkpoint; among ties, the latest."""
 
     def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
         if current is not None and self.best_model_score is not None:

@@ -1,4 +1,4 @@
-"""The ``trainer`` section: Lightning's own arguments, with types and ranges for those that a run depends on."""
+"""The ``trainer`` section: Lightning's own arguments, with types and ranges where a run depends on them."""
 
 import ast
 import functools
@@ -19,12 +19,12 @@ SET_BY_THE_PROGRAM = {
     "enable_progress_bar": "give progress=true or false",
     "plugins": "leave it out",
 }
-"""Arguments of the trainer that the program gives -> what to do instead."""
+"""Trainer arguments set by the program -> what to do instead."""
 
 
 @functools.cache
 def trainer_arguments() -> tuple[str, ...]:
-    """The names of the arguments of Lightning's ``Trainer``, all of which ``trainer.<name>=`` sets.
+    """The argument names of Lightning's ``Trainer``, each available as ``trainer.<name>=``.
 
     Read from its source, because importing Lightning takes seconds and help and errors should not wait for it.
     """
@@ -42,13 +42,13 @@ def read_trainer(section: Section) -> TrainerSettings:
     """Read the ``trainer`` section.
 
     Raises:
-        UserError: If an argument does not exist, does not fit, or is given by the program, or training would never end.
+        UserError: If an argument does not exist, does not fit or is set by the program, or if training would never end.
     """
     for name, advice in SET_BY_THE_PROGRAM.items():
         if name in section:
-            raise UserError(f"trainer.{name} is given by the program; {advice}.")
+            raise UserError(f"trainer.{name} is set by the program; {advice}.")
     if section.get("_target_") == _TRAINER:
-        # What the program sets was refused above.
+        # Arguments set by the program were rejected above.
         valid = [argument for argument in trainer_arguments() if argument not in SET_BY_THE_PROGRAM]
         check_names("trainer", _without_target(section), valid)
     else:
@@ -64,7 +64,7 @@ def read_trainer(section: Section) -> TrainerSettings:
         StrategySettings.read("trainer.strategy", _without_target(settings.strategy))
     if settings.max_epochs is None and settings.max_steps == -1 and section.get("max_time") is None:
         raise UserError(
-            "trainer.max_epochs is null, and training would not end; give a whole number from 1, or also "
+            "trainer.max_epochs is null, so training would not end; set a whole number from 1, or add "
             "trainer.max_steps."
         )
     return settings

@@ -1,4 +1,4 @@
-"""View the attention of a checkpoint's heads to a sentence of one's own, or the dossier of one head of a run."""
+"""View the attention of a checkpoint's heads on your own sentence, or the dossier of one head of a run."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ PAGE = "view.html"
 
 
 def view(config: DictConfig) -> PageView:
-    """Write the view of a sentence, or of two, or without one the dossier of a head, to Hydra's output folder.
+    """Write the view of one or two sentences, or else the dossier of a head, to Hydra's output folder.
 
     Raises:
         UserError: If neither a sentence nor a head is given, a sentence is empty, the head does not exist, or the
@@ -45,8 +45,7 @@ def view(config: DictConfig) -> PageView:
         run = run_of(keys.checkpoint)
         if run is None:
             raise UserError(
-                f"head={keys.head} shows a head of a run, but checkpoint is '{keys.checkpoint}'; give checkpoint=<run "
-                "folder>."
+                f"head={keys.head} needs a run, but checkpoint is '{keys.checkpoint}'; give checkpoint=<run folder>."
             )
         page = head_dossier(run, *head, progress=True)
     keep_results()
@@ -58,7 +57,7 @@ def view(config: DictConfig) -> PageView:
 
 
 def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...]) -> HeadView:
-    """The view of a sentence, or of two, with a head shown at first.
+    """The view of one or two sentences, with the head to show first.
 
     A fine-tuned checkpoint is compared with the model before fine-tuning (or with ``reference``), and its heads can be
     coloured by the numbers of its run.
@@ -79,13 +78,13 @@ def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...]) -> Hea
     else:
         folder = None if run_of(name) is not None else model_folder(name, settings.model.revision)
         if folder is not None and keys.reference is None:
-            # Somebody else's model shows its own classes, whatever task the settings name.
+            # A third-party model shows its own classes, whatever the task.
             settings = replace(settings, task=settings.task.without_labels)
             untrained = output_names(folder) is None
         checkpoint, reference = load_models(settings, tokenizer)
     run = run_of(keys.checkpoint)
     return head_view(
-        # An untrained task head has no answers.
+        # An untrained task head has no predictions worth showing.
         checkpoint.model.base_model if untrained else checkpoint.model,
         tokenizer,
         *sentences,

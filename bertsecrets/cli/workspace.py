@@ -32,9 +32,9 @@ _GROUPED_BY = ("task.name", "model.name", "init")
 
 
 def save_workspace(config: DictConfig) -> None:
-    """Create both in the ``project`` (``entity/project``), restricted to the sweep ``group`` if it is set.
+    """Create both in the ``project`` (``entity/project``), restricted to the sweep ``group`` if set.
 
-    Their specifications are written to the run's folder first, which needs no server.
+    Their specifications are first written to the run's folder, which needs no server.
 
     Raises:
         UserError: If the extra is not installed, or the server cannot be reached.
@@ -42,7 +42,7 @@ def save_workspace(config: DictConfig) -> None:
     entity, _, project = str(config.project).partition("/")
     folder = run_folder()
     workspace, report = build_workspace(entity, project, config.group), build_report(entity, project, config.group)
-    # The specifications are of use even if nobody is logged in.
+    # The specifications are useful even if nobody is logged in.
     keep_results()
     for name, page in (("workspace", workspace), ("report", report)):
         path = folder / f"wandb_{name}.json"
@@ -80,7 +80,7 @@ def build_report(entity: str, project: str, group: str | None) -> Any:
         UserError: If ``wandb-workspaces`` is not installed.
     """
     wr, _ = _library()
-    # Without a project of their own the runs are those of the report's, which need not be looked up on the server.
+    # By default the runs come from the report's project, so the server need not be asked.
     runs = wr.Runset(
         entity="",
         project="",
@@ -122,15 +122,15 @@ def _parts() -> list[tuple[str, str, list[Any], bool]]:
         ),
         (
             "Which heads matter",
-            "Change of score when a head is disabled, in points; effects that may be chance are pale. The heads that "
-            "changed need not be the heads that matter.",
+            "Change in score when a head is disabled, in percentage points; effects that may be due to chance are "
+            "pale. The heads that changed need not be the heads that matter.",
             [*bars, *_pictures(_EFFECT_PICTURES, first=1)],
             True,
         ),
         (
-            "How far one can prune",
-            "Change of score, in points, by the number of heads kept.",
-            _line_plots([{"title": "change of score by heads kept", "metric_regex": f"^{CHANGE_OF}"}], KEPT_AXIS),
+            "How many heads can be pruned",
+            "Change in score, in percentage points, by the number of heads kept.",
+            _line_plots([{"title": "change in score by heads kept", "metric_regex": f"^{CHANGE_OF}"}], KEPT_AXIS),
             True,
         ),
         (

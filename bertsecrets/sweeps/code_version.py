@@ -1,4 +1,4 @@
-"""The version of the code that makes numbers: runs of the same settings and version are the same run."""
+"""The version of the code that affects results: equal settings and version mean the same run."""
 
 import functools
 import hashlib
@@ -14,7 +14,7 @@ from bertsecrets.doors import KINDS, offers
 from bertsecrets.sweeps.trust import code_in
 
 _WITHOUT_NUMBERS = {"cli", "pages", "papers", "present", "reporting", "results", "sweeps"}
-"""Rooms whose changes leave finished runs finished."""
+"""Packages whose changes do not invalidate finished runs."""
 
 _PATTERNS = ("*.py", "*.safetensors", "*.jsonl.gz", "*.conll")
 
@@ -25,7 +25,7 @@ _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 def code_version() -> str:
     """The package's version and a digest of its code, weights and rows: ``0.1.0+3f2a9c04``.
 
-    A digest of files also tells changes that are not committed, and needs neither git nor a checkout.
+    A digest of files also covers uncommitted changes, and needs neither git nor a checkout.
     """
     root = Path(bertsecrets.__file__).parent
     files = sorted(path.relative_to(root) for pattern in _PATTERNS for path in root.rglob(pattern))
@@ -36,10 +36,9 @@ def code_version() -> str:
 def outside_code(config: Mapping[str, Any]) -> str:
     """A digest of the code of other packages and files that a configuration uses; empty without any.
 
-    It covers each file and the whole package of each module that the configuration names (``_target_``,
-    ``module:function``) or that offers what it names (a source, a score, an override mode), and those that offer
-    families, as the model's is only known once it is loaded. Installed libraries that offer nothing do not count.
-    Nothing is imported.
+    It covers files, and the whole package of each module, that the configuration names (``_target_``,
+    ``module:function``) or that provide a source, a score or an override mode that it names. Packages that provide
+    model families always count, because a model's family is unknown until it is loaded. Nothing is imported.
 
     Args:
         config: Plain values, without settings that have no influence on numbers.
@@ -54,9 +53,7 @@ def outside_code(config: Mapping[str, Any]) -> str:
 
 
 def _digest(files: Iterable[Path]) -> str:
-    """Eight hexadecimal digits of the names and the content of files, whose folder may lie elsewhere on another
-    machine.
-    """
+    """Eight hexadecimal digits of the files' names and contents, independent of where their folder is."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.name}\n".encode() + path.read_bytes())
@@ -72,7 +69,7 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def _files(name: str, offering: Collection[str]) -> list[Path]:
-    """The file that holds what a name stands for, or the modules of its package."""
+    """The file that defines a name, or the modules of its package."""
     file = name.rpartition(":")[0]
     if file.endswith(".py"):
         path = Path(file).expanduser().resolve()

@@ -32,21 +32,19 @@ from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF, configurations
 
 BASE: dict[str, Any] = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
-"""Argument of Hydra's entry points: 1.3 has to be told to behave like itself; from 1.4 on that is all there is."""
+"""Argument of Hydra's entry points: Hydra 1.3 must be asked for its own behaviour; 1.4 has no other."""
 
 register_resolver = getattr(
     OmegaConf, "register_new_resolver" if omegaconf.__version__.startswith("2.3.") else "register_resolver"
 )
-"""OmegaConf's function, which has another name from 2.4 on."""
+"""OmegaConf's function, renamed in 2.4."""
 
 PATHS = ("data.path", "data.eval_path", "data.root")
 """Settings that name files or folders of data."""
 
 
 class _OfferedConfigurations(SearchPathPlugin):
-    """Hydra's search path with the folders that installed packages offer, after the project's own, and then the
-    user's.
-    """
+    """Hydra's search path: the project's configurations, those of installed packages, then the user's."""
 
     config_dir: ClassVar[Path | None] = None
 
@@ -58,7 +56,7 @@ class _OfferedConfigurations(SearchPathPlugin):
 
 
 def offer_to_hydra() -> None:
-    """Let Hydra choose among what installed packages offer: their folders of configurations, measures, and sources."""
+    """Offer Hydra the configurations, measures and sources of installed packages."""
     Plugins.instance().register(_OfferedConfigurations)
     for name in free_names("measures", tuple(configurations("measure"))):
         ConfigStore.instance().store(name, {name: {"_target_": dotted(offers("measures")[name])}}, group="measure")
@@ -101,7 +99,7 @@ class Invocation:
 
     @property
     def settings(self) -> dict[str, Override]:
-        """The parsed settings by key; of a key that is given twice, the last.
+        """The parsed settings by key; the last one if a key is repeated.
 
         Raises:
             UserError: If one cannot be parsed.
@@ -124,9 +122,9 @@ class Invocation:
         return compose(self.config_name, overrides=overrides, return_hydra_config=True)
 
     def run(self, job: Callable[[DictConfig], object], config: DictConfig) -> None:
-        """Run a function on a configuration of :meth:`compose`, as Hydra runs a single job on the one that it composes.
+        """Run a function on a configuration of :meth:`compose`, as Hydra runs a single job.
 
-        ``job`` keeps its own exceptions: Hydra would print a line about them.
+        ``job`` must keep its exceptions, or Hydra would print a line about them.
         """
         with read_write(config.hydra):
             config.hydra.mode = RunMode.RUN
@@ -212,12 +210,12 @@ def parse_overrides(overrides: list[str]) -> list[Override]:
 
 
 def is_multirun(invocation: Invocation, config: DictConfig) -> bool:
-    """Whether Hydra will run a sweep: because of ``-m``, or because the configuration says so."""
+    """Whether Hydra will run a sweep, because of ``-m`` or the configuration."""
     return invocation.multirun or config.hydra.mode == RunMode.MULTIRUN
 
 
 def sweeper_params(config: DictConfig) -> dict[str, str]:
-    """What the configuration itself sweeps over, as ``key: values``."""
+    """The sweep defined in the configuration, as ``key: values``."""
     params = config.hydra.sweeper.get("params")
     return {} if params is None else {str(key): str(value) for key, value in params.items()}
 
@@ -232,5 +230,5 @@ def unquoted(text: str) -> str:
     if len(text) < 2 or text[0] not in "'\"" or text[-1] != text[0]:
         return text
     override = OverridesParser.create().parse_override(f"key={text}")
-    # Several quoted texts, joined by commas, are the values of a sweep.
+    # Quoted texts joined by commas are the values of a sweep.
     return text if override.is_sweep_override() else str(OmegaConf.create({"key": override.value()}).key)

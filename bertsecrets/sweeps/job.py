@@ -52,11 +52,11 @@ _SWEEP_SETTINGS = (
 
 
 def start_job(config: DictConfig) -> float | None:
-    """Run one job in a separate process, whichever launcher called; return its objective for sweepers that need it.
+    """Run one job in a separate process, under any launcher; return its objective for sweepers that need it.
 
-    A finished job is skipped and an interrupted one resumed. Results that are damaged, or were made by other code or
-    from another checkpoint, are moved to ``.set_aside``, and the job runs again. A job that fails leaves its reason in
-    the sweep's records and returns None, so that the other jobs still run.
+    A finished job is skipped and an interrupted one resumed. If its results are damaged, or come from other code or
+    another checkpoint, they are moved to ``.set_aside`` and the job runs again. A failed job records its reason and
+    returns None, so that the other jobs still run.
     """
     facts = SweepFacts.read()
     if facts.host == socket.gethostname() and "SLURM_JOB_ID" not in os.environ:
@@ -90,8 +90,8 @@ def _run(config: DictConfig, folder: Path, number: int, facts: SweepFacts) -> tu
         return NOT_STARTED, ""
     if facts.code != code_version():
         return FAILED, (
-            f"{socket.gethostname()} has the code {code_version()}, the sweep was started with {facts.code}; install "
-            "the same on both."
+            f"{socket.gethostname()} has code version {code_version()}, but the sweep was started with {facts.code}; "
+            "install the same version on both."
         )
     with hold(folder):
         state = claim_folder(plain(config), folder)
@@ -104,20 +104,20 @@ def _run(config: DictConfig, folder: Path, number: int, facts: SweepFacts) -> tu
         if (records / INTERRUPTED).exists():
             raise Interrupted(signal.SIGTERM)
 
-    # Where the job says why it fails: not on the sweep's disk, which may be full.
+    # The job's reason for failing is not written to the sweep's disk, which may be full.
     with _leased_gpus(config, facts.gpus) as devices, tempfile.TemporaryDirectory() as scratch:
         failure = Path(scratch) / "failure.json"
-        # A job of one task starts the processes of its devices itself, so that jobs of different sizes fit into one
-        # sweep; Slurm's variables would make Lightning wait for tasks that do not exist.
+        # Each Slurm job has one task, which starts one process per device itself, so that one sweep can have jobs of
+        # different sizes; Slurm's variables would make Lightning wait for tasks that do not exist.
         ranks = [name for name in _SLURM_RANKS if name in os.environ and os.environ.get("SLURM_NTASKS") == "1"]
         variables = {FAILURE: str(failure), **dict.fromkeys(ranks), **devices}
         status = run_process(command, Path(HydraConfig.get().runtime.cwd), variables, started)
         content = json.loads(failure.read_text("utf-8")) if failure.is_file() else None
     (records / f"{number}.process").unlink(missing_ok=True)
     if status == 0:
-        # Commands that only make pages again begin no run.
+        # Commands that only rebuild pages do not start a run.
         finished = has_finished(folder) or not (folder / BEGUN).exists()
-        return (FINISHED, "") if finished else (FAILED, "it ended without finishing; resume=true continues it.")
+        return (FINISHED, "") if finished else (FAILED, "it stopped before finishing; resume=true continues it.")
     if content is None:
         return FAILED, f"{describe_exit(status)}."
     return (SKIPPED if content["error"] == BusyError.__name__ else FAILED), content["reason"]
@@ -145,7 +145,7 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
 
 @contextmanager
 def _leased_gpus(config: DictConfig, gpus: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Reserve as many GPUs of this machine as the job asks for; a cluster assigns GPUs itself."""
+    """Reserve the GPUs that the job requests on this machine; a cluster assigns GPUs itself."""
     if "trainer" not in config or any(name in os.environ for name in _ASSIGNED_BY):
         yield {}
         return

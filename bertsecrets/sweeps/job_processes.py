@@ -1,4 +1,4 @@
-"""The processes of jobs: run to their end, ended with their parent, and each with GPUs that no other job uses."""
+"""The processes of jobs: they end with their parent, and each uses its own GPUs."""
 
 import contextlib
 import os
@@ -18,14 +18,14 @@ from filelock import FileLock, Timeout
 from bertsecrets.sweeps.signals import Interrupted
 
 PARENT = "BERTSECRETS_PARENT"
-"""Environment variable: id of the process with which this process ends."""
+"""Environment variable: id of the process whose end also ends this process."""
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 _POLL_PROCESS_S = 0.5
 _POLL_GPUS_S = 1.0
 _GRACE_S = 30.0
-"""How long a process that was asked to end may take to save its work."""
+"""Time for a process that was asked to end to save its work."""
 
 
 def run_process(
@@ -36,8 +36,7 @@ def run_process(
 ) -> int:
     """Run a command to its end; return its exit status, negative for a signal's number.
 
-    The command ends when this process ends. If this call is interrupted, the command gets the same signal and time to
-    save its work.
+    The command ends with this process. On an interruption, it receives the same signal and time to save its work.
 
     Args:
         command: Program and arguments.
@@ -62,9 +61,7 @@ def run_process(
 
 
 def ask_to_end(processes: Sequence[int], number: int) -> None:
-    """Send a signal to processes of this machine, none of them our own child, and wait until they have saved their
-    work.
-    """
+    """Send a signal to other processes on this machine, not our children, and wait until they have saved their work."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, number)
@@ -89,8 +86,8 @@ def describe_exit(status: int) -> str:
 def end_with_parent() -> int | None:
     """End this process as soon as its parent ends, if a sweep or a distributed run started it; return the parent's id.
 
-    Processes that this one starts do the same, so that all ranks of a distributed job end with their sweep. None if
-    nobody started this process in such a way.
+    Processes started from here do the same, so that all ranks of a distributed job end with their sweep. Returns None
+    if neither started this process.
     """
     parent = int(os.environ.get(PARENT, "0"))
     if parent and not _is_alive(parent):
@@ -112,7 +109,7 @@ def _end_unless(is_wanted: Callable[[], bool]) -> None:
     def watch() -> None:
         while is_wanted():
             time.sleep(_POLL_PROCESS_S)
-        end_at_once("The process that started this one has ended, and this one ends with it.")
+        end_at_once("The parent process has ended, so this one ends too.")
 
     threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
 

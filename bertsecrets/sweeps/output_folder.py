@@ -1,4 +1,4 @@
-"""The output folder of a single run: who may write to it is decided before anything is loaded or written."""
+"""The output folder of a single run, claimed before anything is loaded or written."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ _works = False
 
 
 def keep_results() -> None:
-    """From now on this run has results, which are kept if it fails."""
+    """Keep the run's results from now on, even if it fails."""
     global _works
     _works = True
 
@@ -48,7 +48,7 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
     _works = False
 
     def needs_nothing() -> bool:
-        # If a file was changed, resuming writes it again.
+        # Resuming rewrites a file that was changed.
         return has_finished(folder) if resume else not overwrite and is_finished(folder, config)
 
     if needs_nothing():
@@ -73,7 +73,7 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
         except OSError as error:
             raise _cannot_use(folder, error) from error
         if needs_nothing():
-            # By the process that held the folder until now.
+            # Finished by the process that held the folder until now.
             yield False
             return
         moved = None
@@ -84,7 +84,7 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
                 raise _used(folder, content, config)
             moved, before = _free_name(folder), set()
             os.rename(folder, moved)
-            # A process that waits for the old lock must not take it for that of the new folder.
+            # A process waiting for the old lock must not mistake it for the new folder's lock.
             (moved / LOCK).unlink(missing_ok=True)
             held.close()
             held.enter_context(hold(folder))
@@ -104,7 +104,7 @@ _SWEEP, _UNFINISHED, _FINISHED_RUN = "a sweep", "an unfinished run", "a finished
 
 
 def _content(folder: Path) -> str | None:
-    """What a folder holds, in words; None if it holds no run."""
+    """A folder's content in words; None if it has no run."""
     if (folder / SWEEP_FILE).exists():
         return _SWEEP
     if (folder / FINISHED).exists():
@@ -115,8 +115,8 @@ def _content(folder: Path) -> str | None:
 def _used(folder: Path, content: str, config: Mapping[str, Any]) -> UserError:
     if content == _SWEEP:
         return UserError(
-            f"Folder '{folder}' holds {content}, not a single run; resume it with {resume_command(folder)}, or choose "
-            "another folder with hydra.run.dir=<folder>."
+            f"Folder '{folder}' contains {content}, not a single run; resume it with {resume_command(folder)}, or "
+            "choose another folder with hydra.run.dir=<folder>."
         )
     ways = (
         f" {_difference(folder, config)};"
@@ -124,13 +124,13 @@ def _used(folder: Path, content: str, config: Mapping[str, Any]) -> UserError:
         else f"; resume it with {resume_command(folder)},"
     )
     return UserError(
-        f"Folder '{folder}' already holds {content}{ways} choose another folder with hydra.run.dir=<folder>, "
-        f"or add overwrite=true, which moves it to '{_free_name(folder).name}'."
+        f"Folder '{folder}' already contains {content}{ways} choose another folder with hydra.run.dir=<folder>, or "
+        f"add overwrite=true, which moves it to '{_free_name(folder).name}'."
     )
 
 
 def _difference(folder: Path, config: Mapping[str, Any]) -> str:
-    """How the finished run in a folder differs from the one that is asked for."""
+    """How the finished run in a folder differs from the requested one."""
     try:
         finished = read_finished(folder)
     except ValueError:
@@ -140,19 +140,19 @@ def _difference(folder: Path, config: Mapping[str, Any]) -> str:
         return "with other settings, code or inputs"
     named = " or ".join(f"'{path}'" for path in paths)
     if isinstance(config.get("checkpoint"), str):
-        return f"of another checkpoint or other rows: it or {named} has changed since"
-    return f"of other rows: {named} has changed since"
+        return f"with another checkpoint or other rows (the checkpoint or {named} has changed since)"
+    return f"with other rows ({named} has changed since)"
 
 
 def is_finished(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Whether a folder holds this run, finished and unchanged, by its settings, its code and its inputs."""
+    """Whether a folder contains this run, finished and unchanged in settings, code and inputs."""
     if (folder / SWEEP_FILE).exists():
         return False
     try:
         finished = read_finished(folder)
         return finished is not None and finished.key == run_key(config)
     except (ValueError, UserError):
-        # A file was changed or lost, or the checkpoint that was analysed is gone.
+        # A file was changed or lost, or the analysed checkpoint is gone.
         return False
 
 
@@ -164,7 +164,7 @@ def _cannot_use(folder: Path, error: OSError) -> UserError:
 
 
 def cannot_write(error: OSError, folder: Path) -> str | None:
-    """The sentence for an error of the system that concerns a run's output folder; None for any other error."""
+    """The message for a system error about a run's output folder; None for any other error."""
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]
     inside = any(Path(name).absolute().is_relative_to(folder) for name in names)
     if not inside and error.errno not in _DISK_ERRORS:
@@ -200,5 +200,5 @@ def _remove_new(folder: Path, before: set[str], created: list[Path]) -> None:
         try:
             path.rmdir()
         except OSError:
-            # Another run has begun beside this one.
+            # Another run has started next to this one.
             return

@@ -1,8 +1,7 @@
-"""A run's folder: which run it is for, written by one process at a time, and marked when the run is finished.
+"""A run's folder: it identifies its run, has one writer at a time, and is marked when the run is finished.
 
-A run is identified by a key: a digest of its settings, of the code that makes numbers, and of the checkpoint that it
-analyses. ``begun.json`` is written first and ``finished.json`` last, so that a sweep can tell which of its jobs are
-done.
+A run's key is a digest of its settings, of the code that affects results, and of the analysed checkpoint.
+``begun.json`` is written first and ``finished.json`` last, so that a sweep knows which of its jobs are done.
 """
 
 import contextlib
@@ -38,18 +37,16 @@ from bertsecrets.sweeps.code_version import code_version, outside_code
 from bertsecrets.sweeps.hydra_arguments import register_resolver, without_hydra
 
 NO_INFLUENCE = top_level(lambda meaning: not meaning.numbers) | {"hydra"}
-"""Top-level keys that change how a run is followed or reported, not what it computes, or that repeat a checkpoint's
-facts.
-"""
+"""Top-level keys that affect only logging and reporting, or that repeat facts of a checkpoint."""
 
 FAILURE = "BERTSECRETS_FAILURE"
-"""Environment variable: the file to which a job of a sweep writes why it failed."""
+"""Environment variable: the file to which a sweep's job writes its reason for failing."""
 
 BEGUN, LOCK = "begun.json", ".lock"
 """Files of a run's folder: the marker of a run that has begun, and the lock."""
 
 _PATIENCE_S = 5.0
-"""How long a process that was just killed may take to release its folder."""
+"""Time for a process that was just killed to release its folder."""
 
 _TABLES = ("heads.parquet", "ablation.parquet", f"{FINDINGS}/*.parquet")
 _RESULTS = (CONFIG_COPY, "scores.json", *_TABLES, "predictions/*.parquet")
@@ -101,13 +98,13 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 
 def run_key(config: Mapping[str, Any]) -> str:
-    """The key of a run: SHA-256 of its resolved configuration, the code and the content of the checkpoint, runs and
+    """The key of a run: SHA-256 of its resolved configuration, its code, and the contents of the checkpoint, runs and
     data it reads.
 
-    The code is that of this package and of other packages and files that the configuration uses.
+    The code includes other packages and files that the configuration uses.
 
     Raises:
-        UserError: If that checkpoint is gone, or it or the data cannot be read.
+        UserError: If the checkpoint is missing, or it or the data cannot be read.
     """
     used = {key: value for key, value in config.items() if key not in NO_INFLUENCE}
     digest = hashlib.sha256(f"{config_digest(config)} {code_version()}{outside_code(used)}".encode())
@@ -128,7 +125,7 @@ def run_key(config: Mapping[str, Any]) -> str:
         ) from error
     runs = config.get("runs") or ()
     for name in [runs] if isinstance(runs, str) else map(str, runs):
-        # A run's marker holds the digests of its results.
+        # A run's marker lists the digests of its results.
         for pattern in (FINISHED, "ablation.parquet"):
             for file in (Path(name) / pattern, *sorted(Path(name).glob(f"*/{pattern}"))):
                 if file.is_file():
@@ -137,7 +134,7 @@ def run_key(config: Mapping[str, Any]) -> str:
 
 
 def data_paths(config: Mapping[str, Any]) -> list[Path]:
-    """The files of a user's own data, a CSV or a GLUE task's, and the folder of a data set."""
+    """The files of a user's own data (a CSV or a GLUE task) and the folder of a data set."""
     data, task = config.get("data") or {}, config.get("task") or {}
     files = [Path(os.path.expanduser(data[key])) for key in ("path", "eval_path") if data.get(key) is not None]
     if data.get("root") is not None and task.get("tsv"):
@@ -164,7 +161,7 @@ def exclusive_run(config: DictConfig, folder: Path) -> Iterator[None]:
         key = run_key(resolved)
         (folder / FINISHED).unlink(missing_ok=True)
         _write_json(folder / BEGUN, asdict(Begun(key, code_version())))
-        # Whatever happens from here on, resume=<folder> goes on.
+        # From here on, resume=<folder> can always continue the run.
         if not isinstance(config.get("resume"), str):
             write_config(config, folder)
         yield
@@ -173,7 +170,7 @@ def exclusive_run(config: DictConfig, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Keep all other processes from writing to a folder during the block; a process may hold a folder more than once.
+    """Lock a folder against other processes during the block; the same process may lock it more than once.
 
     The operating system releases the lock when the process ends, however it ends.
 
@@ -195,7 +192,7 @@ def hold(folder: Path) -> Iterator[None]:
 
 
 def report_failure(name: str, reason: str) -> None:
-    """Write why this process fails to where the sweep that started it reads it; do nothing outside a sweep.
+    """Report this process's reason for failing to its sweep; do nothing outside a sweep.
 
     Args:
         name: Name of the exception.
@@ -204,7 +201,7 @@ def report_failure(name: str, reason: str) -> None:
     path = os.environ.get(FAILURE)
     # The first process to fail knows the reason; the others fail because of it.
     if path and not Path(path).exists():
-        # Of a disk that is full, the process itself has the sentence.
+        # If the disk is full, the process itself prints the message.
         with contextlib.suppress(UserError):
             _write_json(Path(path), {"error": name, "reason": reason})
 
@@ -258,29 +255,29 @@ def has_finished(folder: Path) -> bool:
 
 
 def check_unchanged(folder: Path) -> None:
-    """Check that a finished run's configuration, scores, tables and predictions are those that it wrote.
+    """Check that a finished run's configuration, scores, tables and predictions are unchanged.
 
     Raises:
-        UserError: If one of them was changed or deleted since.
+        UserError: If a file was changed or deleted.
     """
     try:
         read_finished(folder)
     except ValueError as error:
         raise UserError(
-            f"{error}, so that no page is made of the run in '{folder}'; restore the file, or write it again with "
+            f"{error}, so no page can be made of the run in '{folder}'; restore the file, or recreate it with "
             f"{resume_command(folder)}."
         ) from error
 
 
 def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished", "resumable", "new"]:
-    """The state of a run's folder; anything that cannot be used for this run is moved to ``.set_aside``.
+    """Determine the state of a run's folder; move anything unusable for this run to ``.set_aside``.
 
     Args:
         config: The run's resolved configuration.
         folder: Held by the caller.
 
     Raises:
-        UserError: If the folder holds a finished run of other settings, or its tables cannot be read at present.
+        UserError: If the folder contains a finished run with other settings, or its tables cannot be read at present.
     """
     key = run_key(config)
     problem = None
@@ -293,13 +290,13 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
             return "finished"
         if finished.config != config_digest(config):
             raise UserError(
-                f"Folder '{folder}' holds a finished run of other settings; include every setting that the sweep "
-                "varies in hydra.sweep.subdir, or leave hydra.sweep.subdir out."
+                f"Folder '{folder}' contains a finished run with other settings; include every setting that the sweep "
+                "varies in hydra.sweep.subdir, or remove hydra.sweep.subdir."
             )
         origin = (
             f"code {finished.code}"
             if finished.code != code_version()
-            else "other code of a package that it uses or another content of its checkpoint or its data"
+            else "other code in a package it uses, or a changed checkpoint or changed data"
         )
         problem = f"{folder} was finished with {origin}"
     try:
@@ -317,16 +314,16 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
         if begun is not None and begun.key == key:
             return "resumable"
         origin = "other settings" if begun is None or begun.code == code_version() else f"code {begun.code}"
-        problem = f"{folder} was begun with {origin}"
+        problem = f"{folder} was started with {origin}"
     _log.warning(f"{problem}: moved to {set_aside(folder)}; the job runs again.")
     return "new"
 
 
 def find_damage(folder: Path) -> str | None:
-    """What prevents an unfinished run from being resumed, in words; None if nothing does.
+    """Why an unfinished run cannot be resumed, in words; None if it can.
 
     Raises:
-        OSError, MemoryError: If the file cannot be read for want of memory or open files; it need not be damaged.
+        OSError, MemoryError: If the file cannot be read for lack of memory or file handles; it may be intact.
     """
     for path in (path for name in _TABLES for path in sorted(folder.glob(name))):
         try:
@@ -368,9 +365,7 @@ def _settings_digest(*, _root_: DictConfig) -> str:
 
 
 def _agent_run() -> str:
-    """What tells the folder of a run that a W&B agent has started from those of other agents in the same second; else
-    empty.
-    """
+    """A suffix that keeps the folders of W&B agents' runs apart if they start in the same second; else empty."""
     run = os.environ.get("WANDB_RUN_ID")
     return f"_{run}" if run and "WANDB_SWEEP_ID" in os.environ else ""
 

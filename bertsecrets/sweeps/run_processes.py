@@ -1,6 +1,4 @@
-"""The processes of one distributed run: when one of them is lost, the others end with one sentence instead of
-waiting.
-"""
+"""The processes of one distributed run: if one is lost, the others end with a message instead of waiting."""
 
 import contextlib
 import os
@@ -19,7 +17,7 @@ from bertsecrets.sweeps.run_folder import report_failure
 
 _POLL_S = 0.5
 _GRACE_S = 3.0
-"""How long the first process may take to report an error of its own."""
+"""Time for the first process to report its own error."""
 
 
 class LostProcessError(UserError):
@@ -79,7 +77,7 @@ def _lost(other_processes: Sequence[subprocess.Popen[bytes]], folder: Path, pare
             if status is not None and status < 0:
                 return _sentence(rank, status, folder)
         if not is_first and os.getppid() != parent:
-            return "The first process of this run has ended, and this one ends with it."
+            return "The first process of this run has ended, so this one ends too."
         if time.monotonic() >= deadline:
             return None
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""``sweeper=optuna``: a sweep that chooses its jobs one after another, for the settings with the best objective."""
+"""``sweeper=optuna``: a sweep that chooses its jobs one by one to find the settings with the best objective."""
 
 import importlib.util
 import math
@@ -30,9 +30,7 @@ PLUGIN = f"{_PACKAGE}.Search"
 """The ``_target_`` of this sweeper."""
 
 STUDIES = "optuna.db"
-"""Optuna's database in the sweep's folder. Each command adds a study, which starts with the trials of the one
-before.
-"""
+"""Optuna's database in the sweep's folder. Each command adds a study that starts with the previous study's trials."""
 
 BEST = "optimization_results.yaml"
 """Name of the file with the best settings and their objective."""
@@ -57,21 +55,21 @@ def offer_search() -> None:
 
 
 def check_search(section: Mapping[str, Any], overrides: Sequence[Override]) -> None:
-    """Check the ``hydra.sweeper`` section and what the command line searches.
+    """Check the ``hydra.sweeper`` section and the search space on the command line.
 
     Args:
         section: As plain values.
         overrides: The section's ``params`` and the command line's settings.
 
     Raises:
-        UserError: If a value does not fit, nothing is to be searched, or Optuna is not installed.
+        UserError: If a value does not fit, the search space is empty, or Optuna is not installed.
     """
     SearchSettings.read("hydra.sweeper", {key: value for key, value in section.items() if key != "_target_"})
     if importlib.util.find_spec("optuna") is None:
         raise UserError("sweeper=optuna needs Optuna; run pip install 'bertsecrets[sweeps]'.")
     if not [searched(override) for override in overrides if override.is_sweep_override()]:
         raise UserError(
-            "sweeper=optuna has nothing to search; give a setting several values or an interval, for example "
+            "sweeper=optuna has an empty search space; give a setting several values or an interval, for example "
             "'optimizer.learning_rate=tag(log, interval(1e-5, 1e-3))'."
         )
 
@@ -83,7 +81,7 @@ def searched(override: Override) -> "BaseDistribution":
     scale.
 
     Raises:
-        UserError: If an interval holds no number, or its tag does not fit.
+        UserError: If an interval is empty, or its tag does not fit.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -96,15 +94,15 @@ def searched(override: Override) -> "BaseDistribution":
         low, high = value.start, value.end
         if low is None or high is None or not low < high or (tags and low <= 0):
             raise UserError(
-                f"'{line}' is no interval; expected two numbers, the smaller one first, above 0 with tag(log)."
+                f"'{line}' is not an interval; expected two numbers, the smaller one first, above 0 with tag(log)."
             )
-        # Hydra reads whole numbers in interval(1, 8) as others, and keeps them in int(interval(1, 8)).
+        # Hydra reads the bounds of interval(1, 8) as floats, and keeps whole numbers in int(interval(1, 8)).
         if isinstance(low, int) and isinstance(high, int):
             return IntDistribution(low, high, log=bool(tags))
         return FloatDistribution(low, high, log=bool(tags))
     if isinstance(value, RangeSweep) and not value.shuffle:
         numbers = list(value.range())
-        # Sums of fractional steps would be other numbers than those that Hydra writes, and other jobs.
+        # Adding up fractional steps would give numbers that differ from Hydra's, and so other jobs.
         if numbers and all(isinstance(number, int) for number in numbers):
             return IntDistribution(int(min(numbers)), int(max(numbers)), step=abs(int(value.step)))
     return CategoricalDistribution(list(override.sweep_string_iterator()))
@@ -113,15 +111,14 @@ def searched(override: Override) -> "BaseDistribution":
 class Search(Sweeper):
     """Ask Optuna for settings, run them with the chosen launcher, and tell their objective, ``n_jobs`` jobs at a time.
 
-    A resumed search asks for the recorded trials again, in their order: finished jobs are skipped and report their
-    objective, others run. As each trial has a sampler of its own, seeded by its number, the trials after them are those
-    of a search that was never interrupted.
+    A resumed search repeats the recorded trials in order: finished jobs are skipped and report their objective, others
+    run. Each trial has its own sampler, seeded by its number, so later trials equal those of an uninterrupted search.
 
     Args:
         settings: The keys of :class:`SearchSettings`.
     """
 
-    # Hydra 1.3 builds plugins only from below this package.
+    # Hydra 1.3 builds plugins only from this package.
     __module__ = _PACKAGE
 
     def __init__(self, **settings: Any) -> None:
@@ -149,7 +146,7 @@ class Search(Sweeper):
             numbers = range(first, min(first + self.settings.n_jobs, self.settings.n_trials))
             trials = [ask(study, self.settings, space, number) for number in numbers]
             jobs = [(*fixed, *(f"{key}={value}" for key, value in trial.params.items())) for trial in trials]
-            # Jobs of the same settings would use the same folder.
+            # Jobs with the same settings would use the same folder.
             batch = list(dict.fromkeys(jobs))
             returns = self.launcher.launch(batch, initial_job_idx=first)
             scores = dict(zip(batch, (job.return_value for job in returns), strict=True))
@@ -159,10 +156,9 @@ class Search(Sweeper):
 
 
 def open_study(folder: Path, settings: SearchSettings, space: Mapping[str, "BaseDistribution"]) -> "Study":
-    """A new study in the folder's database that will ask for the trials recorded there first.
+    """A new study in the folder's database that starts with the trials recorded there.
 
-    Recorded values that do not belong to the space are left out: it may be narrower now, or the folder from somebody
-    else.
+    Recorded values outside the search space are ignored: the space may have changed, or the folder may be a copy.
     """
     import optuna
 
@@ -181,7 +177,7 @@ def open_study(folder: Path, settings: SearchSettings, space: Mapping[str, "Base
 def _fits(value: Any, values: "BaseDistribution") -> bool:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    # Optuna warns of an enqueued value outside of its range, and takes it.
+    # Optuna warns about an enqueued value outside its range, but uses it.
     if isinstance(values, CategoricalDistribution):
         return value in values.choices
     if isinstance(values, IntDistribution):
@@ -191,7 +187,7 @@ def _fits(value: Any, values: "BaseDistribution") -> bool:
 
 
 def ask(study: "Study", settings: SearchSettings, space: Mapping[str, "BaseDistribution"], number: int) -> "Trial":
-    """The trial of a number, of a sampler of its own."""
+    """The trial with this number, from its own sampler."""
     import numpy as np
     from optuna import samplers
 

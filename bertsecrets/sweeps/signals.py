@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a run ends as soon as it has saved what it must save, with one sentence and status 130 or 143."""
+"""SIGINT and SIGTERM: a run saves its work, prints one sentence and exits with status 130 or 143."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from types import FrameType
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _REPEAT_S = 1.0
-"""A terminal, a sweep and another process of the run may each pass the same request on; only a later one is another."""
+"""Window in which repeated signals count as one request, as a terminal, a sweep and other processes each pass it on."""
 
 
 class Interrupted(BaseException):
@@ -26,7 +26,7 @@ class Interrupted(BaseException):
 
 
 class _Requests:
-    """The request to end, if there is one, and what is to be done about it."""
+    """A request to end, if any, and how to handle it."""
 
     def __init__(self) -> None:
         self.began = False
@@ -60,7 +60,7 @@ NOTHING_SAVED = "Interrupted before anything was saved; run the same command aga
 
 
 def exit_on_signals() -> None:
-    """End with one sentence when a signal comes before :func:`handled`, while a command is still being imported."""
+    """End with one sentence if a signal arrives before :func:`handled`, while a command is still being imported."""
 
     def end(number: int, frame: FrameType | None) -> None:
         if os.environ.get("LOCAL_RANK", "0") == "0" and not _requests.began:
@@ -80,7 +80,7 @@ def handled(forward_to: int | None = None) -> Iterator[None]:
     A signal that the process ignores, as under ``nohup``, stays ignored.
 
     Args:
-        forward_to: A process that decides for this one: it gets the signal instead.
+        forward_to: A process that receives the signal instead and decides for this one.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -105,7 +105,7 @@ def install() -> None:
 
 
 def hand_on(action: Callable[[int], object] | None) -> None:
-    """Set what is done with a signal's number before :class:`Interrupted` is raised."""
+    """Set a function to call with the signal's number before :class:`Interrupted` is raised."""
     _requests.hand_on = action
 
 

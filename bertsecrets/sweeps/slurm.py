@@ -1,4 +1,4 @@
-"""Learn of jobs that a Slurm cluster does not accept, and wait for the rest of an array."""
+"""Detect jobs that a Slurm cluster rejects, and wait for the rest of an array."""
 
 import re
 import subprocess
@@ -8,12 +8,11 @@ from pathlib import Path
 from bertsecrets.results.files import resume_command
 
 _PAUSE = 5
-"""Seconds between two looks at the queue."""
+"""Seconds between queue checks."""
 
 
 def rejection(error: BaseException, folder: Path) -> str | None:
-    """The sentence for jobs that Slurm does not accept, such as those of an unknown partition; None for any other
-    error.
+    """The message for jobs that Slurm rejects, for example an unknown partition; None for any other error.
 
     Args:
         error: What a launcher raised.
@@ -21,11 +20,11 @@ def rejection(error: BaseException, folder: Path) -> str | None:
     """
     if type(error).__name__ != "FailedJobError":
         return None
-    # A line for each reason, the last of which says that submission failed.
+    # One line per reason; the last only says that submission failed.
     reasons = [line.removeprefix("sbatch: error:").strip() for line in str(error).splitlines() if line.strip()]
     return (
-        f"Slurm does not accept the jobs ({'; '.join(reasons)}); change the launcher's options, such as partition or "
-        f"mem_gb: {resume_command(folder)} hydra.launcher.<option>=<value>."
+        f"Slurm rejected the jobs ({'; '.join(reasons)}); change the launcher's options, such as partition or mem_gb: "
+        f"{resume_command(folder)} hydra.launcher.<option>=<value>."
     )
 
 
@@ -41,7 +40,7 @@ def wait_for_other_jobs(error: BaseException) -> bool:
     while waiting_job is not None:
         command = ["squeue", "--noheader", f"--jobs={waiting_job[1]}"]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
-        # Of jobs that have been over for some minutes it knows nothing.
+        # Slurm forgets jobs a few minutes after they end.
         if answer.returncode or not answer.stdout.strip():
             break
         time.sleep(_PAUSE)

@@ -1,4 +1,4 @@
-"""A sweep: the folder it owns, how it resumes, a record of each of its jobs, and the table at its end."""
+"""A sweep: its folder, resuming, a record of each job, and the final table."""
 
 import json
 import logging
@@ -30,13 +30,13 @@ from bertsecrets.sweeps.run_folder import has_finished
 from bertsecrets.sweeps.trust import check_links
 
 SWEEP = "BERTSECRETS_SWEEP"
-"""Environment variable: what a sweep tells its jobs, as JSON (:class:`SweepFacts`)."""
+"""Environment variable: facts that a sweep passes to its jobs, as JSON (:class:`SweepFacts`)."""
 
 INTERRUPTED = "interrupted"
-"""Name of the file in the records of a sweep that was asked to end: no further job begins."""
+"""Name of the file that marks a sweep as asked to end: no further job starts."""
 
 _SHARED_BY = "ablation.layer"
-"""The setting by which jobs share one disabling sweep."""
+"""The setting that splits one disabling sweep over jobs."""
 
 RUNNING, FINISHED, FAILED, SKIPPED, NOT_STARTED = "running", "finished", "failed", "skipped", "not started"
 """The states of a job."""
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SweepFacts:
-    """What a sweep tells its jobs.
+    """Facts that a sweep passes to its jobs.
 
     Args:
         records: Folder of the jobs' records.
@@ -69,20 +69,20 @@ class SweepFacts:
 
     @classmethod
     def read(cls) -> "SweepFacts":
-        """What this job's sweep tells it."""
+        """The facts from this job's sweep."""
         return cls(**json.loads(os.environ[SWEEP]))
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What became of one job of a sweep.
+    """The outcome of one job of a sweep.
 
     Args:
         number: Hydra's number of the job.
         overrides: Its settings.
         folder: Folder of its results.
         status: ``running``, ``finished``, ``failed``, ``skipped`` or ``not started``.
-        reason: Why it failed or was skipped, or what stopped it while it was running.
+        reason: Why it failed, was skipped or was stopped.
         seconds: How long it took.
         score: Its objective, or None.
     """
@@ -110,9 +110,9 @@ class Sweep:
         objective: Name of the score shown for each job.
         count: The number of jobs; None if the sweeper decides.
         swept: The settings that the jobs vary.
-        compares: Whether the sweep ends with a page that compares its runs.
-        paper: The paper whose page it also ends with; true for Kovaleva et al., false for none.
-        merges: Whether its jobs are parts of one disabling sweep, which it ends with.
+        compares: Whether the sweep ends by comparing its runs on a page.
+        paper: The paper whose page the sweep also writes; true for Kovaleva et al., false for none.
+        merges: Whether its jobs are parts of one disabling sweep, to be merged at the end.
     """
 
     folder: Path
@@ -143,11 +143,11 @@ class Sweep:
         ]
 
     def interrupt(self, number: int) -> None:
-        """Hand a signal on to the running jobs, and wait until those of other processes have saved their work."""
+        """Forward a signal to the running jobs, and wait until jobs of other processes have saved their work."""
         (self.records / INTERRUPTED).touch()
         started = [path.read_text("utf-8").split() for path in self.records.glob("*.process")]
         here = socket.gethostname()
-        # Processes of other machines have numbers that may be those of anybody here.
+        # Process ids from other machines may belong to unrelated processes here.
         processes_here = [
             int(process) for process, starter, host in started if host == here and int(starter) != os.getpid()
         ]
@@ -160,13 +160,13 @@ class Sweep:
         *,
         complete: bool = True,
     ) -> list[JobRecord]:
-        """Print the table of jobs, compare or merge their runs, say how to run what is missing, and return their
+        """Print the table of jobs, compare or merge their runs, print how to run missing jobs, and return their
         records.
 
-        After an interruption the command that continues is left to the caller.
+        After an interruption, the caller prints the command that continues.
 
         Args:
-            compare: Makes the pages of a sweep's folder, with or without that of the paper.
+            compare: Writes the pages of a sweep's folder, with or without the paper's page.
             merge: Merges the runs of its jobs, by their folders, into one in the sweep's folder.
             complete: Whether every job was started; a job without a record then counts as failed.
 
@@ -187,7 +187,7 @@ class Sweep:
         jobs = max(self.count or 0, len(records))
         missing = jobs - sum(record.status in (FINISHED, SKIPPED) for record in records)
         if missing and not (self.records / INTERRUPTED).exists():
-            line = f"Run what is missing ({missing} of {jobs} jobs): {resume_command(self.folder)}"
+            line = f"Run the missing jobs ({missing} of {jobs}): {resume_command(self.folder)}"
             Console().print(Text(line), soft_wrap=True)
         if self.merges and complete and not missing:
             merge(self.folder, [record.folder for record in records])
@@ -195,7 +195,7 @@ class Sweep:
 
 
 def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str]) -> Sweep:
-    """Claim a folder for a sweep, or resume the sweep that it holds.
+    """Claim a folder for a sweep, or resume the sweep in it.
 
     Args:
         invocation: The command line.
@@ -203,7 +203,7 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
         arguments: The command line as given, kept for ``resume=<folder>``.
 
     Raises:
-        UserError: If the folder holds a sweep of another command, or any and ``resume=true`` is missing.
+        UserError: If the folder contains a sweep of another command, or any sweep without ``resume=true``.
     """
     if config.overwrite:
         raise UserError("overwrite=true is for single runs; choose another hydra.sweep.dir, or resume the sweep in it.")
@@ -219,7 +219,7 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
         ) from error
     check_links(folder)
     if (folder / CONFIG_COPY).exists():
-        raise UserError(f"hydra.sweep.dir is '{folder}', which holds a single run; choose another folder.")
+        raise UserError(f"hydra.sweep.dir is '{folder}', which contains a single run; choose another folder.")
     swept = sorted(
         {*sweeper_params(config)}
         | {
@@ -236,13 +236,13 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
     if not _create(folder, content):
         if config.resume is not True:
             raise UserError(
-                f"Folder '{folder}' already holds a sweep; add resume=true to run only what is missing, or choose "
+                f"Folder '{folder}' already contains a sweep; add resume=true to run only the missing jobs, or choose "
                 "another hydra.sweep.dir."
             )
         before = _read(folder)
         if before is not None and before["command"] != content["command"]:
             raise UserError(
-                f"Folder '{folder}' holds a sweep of '{before['command']}', not of '{content['command']}'; choose "
+                f"Folder '{folder}' contains a sweep of '{before['command']}', not of '{content['command']}'; choose "
                 "another hydra.sweep.dir."
             )
         # resume=<folder> repeats the last command.
@@ -264,7 +264,7 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
 
 
 def resume_arguments(folder: Path) -> list[str] | None:
-    """The command line that resumes the sweep in a folder; None if the folder holds no sweep.
+    """The command line that resumes the sweep in a folder; None if the folder has no sweep.
 
     Raises:
         UserError: If the sweep's file cannot be read.
@@ -279,7 +279,7 @@ def resume_arguments(folder: Path) -> list[str] | None:
 
 
 def sweep_command(folder: Path) -> str | None:
-    """The command of the sweep in a folder; None if the folder holds no sweep, or one whose file cannot be read."""
+    """The command of the sweep in a folder; None without a sweep or if its file cannot be read."""
     content = _read(folder) if (folder / SWEEP_FILE).is_file() else None
     return None if content is None else str(content["command"])
 
@@ -291,14 +291,15 @@ def read_records(folder: Path) -> list[JobRecord]:
 
 
 def final_records(records: Sequence[JobRecord], count: int | None = None) -> list[JobRecord]:
-    """The records after the sweep's end: jobs still marked as running, and those of ``count`` without a record, are
-    finished if their folder says so, else failed."""
+    """The records after the sweep's end. Jobs marked as running, and jobs of ``count`` without a record, count as
+    finished if their folder is marked so, else as failed.
+    """
     numbers = {record.number for record in records}
     missing = [JobRecord(number, [], "", RUNNING) for number in range(count or 0) if number not in numbers]
     final = []
     for record in sorted((*records, *missing), key=lambda record: record.number):
         if record.status == RUNNING:
-            # An interrupted job may finish in the time that it is given to save its work.
+            # An interrupted job may finish while it is saving its work.
             if record.folder and has_finished(Path(record.folder)):
                 record = replace(record, status=FINISHED, reason="")
             else:
@@ -310,7 +311,7 @@ def final_records(records: Sequence[JobRecord], count: int | None = None) -> lis
 
 def print_records(console: Console, records: Sequence[JobRecord], objective: str, count: int | None = None) -> None:
     """Print a table of jobs, then why jobs failed or were skipped, then the number of all ``count`` jobs by status."""
-    # A job that was ended before it began has left no settings.
+    # A job that was ended before it started has no recorded settings.
     settings_of_jobs = [set(record.overrides) for record in records if record.overrides or record.status != FAILED]
     shared = set.intersection(*settings_of_jobs) if len(settings_of_jobs) > 1 else set()
     table = Table("job", "settings", "status", box=None, pad_edge=False)
@@ -351,7 +352,7 @@ def line_of(record: JobRecord, score: str, facts: SweepFacts) -> str:
     Args:
         record: The job.
         score: Name of its score.
-        facts: What the sweep tells its jobs.
+        facts: Facts that the sweep passes to its jobs.
     """
     of_all = f"/{facts.count}" if facts.count else ""
     varied = [line for line in record.overrides if line.partition("=")[0].lstrip("+") in facts.swept]

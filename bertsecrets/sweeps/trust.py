@@ -1,8 +1,8 @@
-"""What a folder of somebody else may make this process do.
+"""Limits on what a third party's folder can make this process do.
 
-A run's or a sweep's folder may come from somebody else. Its configuration is data: it may choose among the classes of
-the project's own configuration and those that the present command line names, and it writes nothing outside of the
-folder and sends nothing anywhere unless the present command line says so too.
+The folder of a run or sweep may come from a third party. Its configuration is data: it can choose only classes that the
+project's configuration or the present command line names, and it can write outside the folder or send data only if the
+present command line also asks for it.
 """
 
 import functools
@@ -31,8 +31,9 @@ TARGET = "_target_"
 """The key with which a section names the class or function to call."""
 
 _FUNCTIONS = ("score", "scores", "source", "model.family", "ablation.mode")
-"""Ends of dotted keys whose values may name a function or a class to import, as ``module:function``: scores of pruning,
-the source of data, the model's family, the override mode."""
+"""Suffixes of dotted keys whose values may name a function or class to import, as ``module:function``: scores of
+pruning, the source of data, the model's family, the override mode.
+"""
 
 _SECTIONS = {"annotation": AnnotationConfig, "data": SourceConfig}
 _OUTSIDE = top_level(lambda meaning: meaning.outside) | {
@@ -41,22 +42,22 @@ _OUTSIDE = top_level(lambda meaning: meaning.outside) | {
     for name, meaning in meanings(settings).items()
     if meaning.outside
 }
-"""Settings that write or send something outside of the run's folder if they are texts."""
+"""Settings that, if set to a text, write or send something outside the run's folder."""
 
 _LOGGED_INSIDE = (TARGET, "project", "job_type", "init_timeout")
-"""Settings of a logger that send nothing."""
+"""Logger settings that send nothing."""
 
 _FOLDER_NAME = r"\w[\w.=,+ -]*"
 _OPTION = r"[\w*][\w*.-]*"
 _WORD = r"[\w.,-]+|None"
 _HYDRA_SETTINGS = {
-    # Others are commands of a shell, modules to import, addresses or paths.
+    # Other settings are shell commands, modules to import, addresses or paths.
     r"hydra\.(launcher|sweeper)\.[\w.]+": r"-?\d{1,9}|auto|None",
     r"hydra\.launcher\.(account|partition|qos)": _WORD,
     r"hydra\.sweeper\.(direction|sampler)": _WORD,
     r"hydra\.sweep\.subdir": rf"{_FOLDER_NAME}(/{_FOLDER_NAME})*",
 }
-"""Hydra's settings that a sweep's folder may bring along, and what they can be; others have to be given again."""
+"""Hydra settings that are accepted from a sweep's folder, and their valid values; others have to be given again."""
 
 _HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
 
@@ -64,23 +65,25 @@ _NAMES = ("name", "task.name", "model.name")
 """Settings that name folders."""
 
 _REFERENCE = re.compile(r"\$\{(name|task\.name|model\.name|init|seed)\}")
-"""The interpolations that a sweep's folder may bring along: each is checked to be a name or a number. A resolver reads
-the environment, for one, and other settings may hold the path of a folder elsewhere."""
+"""Interpolations that are accepted from a sweep's folder; each must resolve to a name or a number. Other resolvers can
+read the environment, and other settings can contain paths.
+"""
 
 _DATA = (str, int, float, type(None), RangeSweep, IntervalSweep)
-"""What the values of a recorded setting can be."""
+"""Valid values of a recorded setting."""
 
 _WANDB_RUNS = "*run-*"
-"""The folders of W&B's runs, which it never writes to again, and which hold links to its log."""
+"""W&B's run folders, which contain links to its log and are never written to again."""
 
 _SUBMITTED = ".submitit/.submission_file_*.sh"
-"""The links that submitit leaves to its scripts by absolute paths, which lead out of a copied sweep; each name is used
-once, so that nothing is ever written through them."""
+"""Absolute links from submitit to its scripts, which lead out of a copied sweep. Each name is used once, so nothing is
+ever written through them.
+"""
 
 
 @functools.cache
 def project_targets() -> frozenset[str]:
-    """The classes and functions that the configurations of the project and of installed packages name."""
+    """The classes and functions named in the configurations of the project and of installed packages."""
     files = sorted(path for folder in (CONF, *offered_folders("conf").values()) for path in folder.rglob("*.yaml"))
     contents = (yaml.safe_load(path.read_text("utf-8")) for path in files)
     named = {target for content in contents for _, target in code_in(content) if isinstance(target, str)}
@@ -88,7 +91,7 @@ def project_targets() -> frozenset[str]:
 
 
 def code_in(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every class or function that a configuration as plain values names, at any depth: its dotted key and its name.
+    """Every class or function named in a configuration at any depth: its dotted key and its name.
 
     >>> list(code_in({"callbacks": {"mine": {"_target_": "a.B", "parts": [{"_target_": "c.d"}]}}}))
     [('callbacks.mine._target_', 'a.B'), ('callbacks.mine.parts.0._target_', 'c.d')]
@@ -112,7 +115,7 @@ def code_in(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_code(config: Mapping[str, Any], present: Mapping[str, Any], folder: Path) -> None:
-    """Check that a folder's configuration names no code but the project's own and that of the present command line.
+    """Check that a folder's configuration only names code of the project or of the present command line.
 
     Args:
         config: Of the folder, as plain values.
@@ -127,13 +130,13 @@ def check_code(config: Mapping[str, Any], present: Mapping[str, Any], folder: Pa
         if not isinstance(target, str) or target not in project_targets() | named:
             raise UserError(
                 f"The configuration in '{folder}' names {key}={shown(target)}, which is not part of bertsecrets; if "
-                "you trust it, name it on the command line, too: "
+                "you trust it, repeat it on the command line: "
                 f"++{key}=<{'class' if key.endswith(TARGET) else 'function'}>."
             )
 
 
 def outside(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that write or send something outside of the run's folder, by dotted key.
+    """The settings that write or send something outside the run's folder, by dotted key.
 
     >>> outside({"save": "model", "logger": {"wandb": {"_target_": "a.b", "mode": "online", "entity": None}}})
     {'save': 'model', 'logger.wandb.mode': 'online'}
@@ -164,7 +167,7 @@ def _is_outside(key: str, value: Any) -> bool:
 def with_settings_given_again(
     config: DictConfig, present: DictConfig, overrides: Sequence[str], folder: Path
 ) -> DictConfig:
-    """A folder's configuration with what the present command line says on writing and sending outside of the folder.
+    """A folder's configuration with the present command line's settings for writing and sending outside the folder.
 
     Args:
         config: Of the folder.
@@ -173,7 +176,7 @@ def with_settings_given_again(
         folder: Where ``config`` comes from.
 
     Raises:
-        UserError: If the folder asks for something that neither the command line nor its environment does.
+        UserError: If the folder asks for something that neither the command line nor the environment asks for.
     """
     merged = config.copy()
     again = {override.key_or_group: override for override in parse_overrides(list(overrides))}
@@ -182,7 +185,7 @@ def with_settings_given_again(
         section = key.rpartition(".")[0]
         if section and OmegaConf.select(merged, section) is None:
             raise UserError(
-                f"'{override.input_line}' does not fit the run in '{folder}', which has no {section}; leave it out."
+                f"'{override.input_line}' does not fit the run in '{folder}', which has no {section}; remove it."
             )
         OmegaConf.update(merged, key, override.value())
     now = plain(present)
@@ -200,16 +203,14 @@ def with_settings_given_again(
 def _refused(outside_settings: Mapping[str, str], folder: Path) -> UserError:
     without = [f"{key}={'offline' if key.endswith('.mode') else 'null'}" for key in outside_settings]
     return UserError(
-        f"The configuration in '{folder}' asks to write or send something outside of the folder; repeat it to allow "
-        f"that ({' '.join(f'{key}={value}' for key, value in outside_settings.items())}), or go on without "
+        f"The configuration in '{folder}' asks to write or send something outside the folder; repeat the setting to "
+        f"allow it ({' '.join(f'{key}={value}' for key, value in outside_settings.items())}), or continue without it "
         f"({shlex.join(without)})."
     )
 
 
 def may_be_given_again(key: str) -> bool:
-    """Whether a setting only says what is written or sent outside of a folder, so that it can be given when
-    resuming.
-    """
+    """Whether a setting only controls what is written or sent outside a folder, and so may be given when resuming."""
     return key in _OUTSIDE or key.startswith("logger.")
 
 
@@ -219,15 +220,15 @@ def names_code(key: str) -> bool:
 
 
 def foreign_code(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with which a configuration names code that is not the project's own, by key."""
+    """The settings that name code outside the project, by key."""
     return {key: _select(config, key) for key, target in code_in(config) if target not in project_targets()}
 
 
 def check_links(folder: Path) -> None:
-    """Check that no symbolic link in a folder leads out of it, through which resuming would write.
+    """Check that no symbolic link leads out of a folder, because resuming would write through it.
 
     Raises:
-        UserError: Naming the first that does.
+        UserError: If a link leads out of the folder; the message names the first.
     """
     home = os.path.realpath(folder)
     for parent, folders, files in os.walk(folder):
@@ -239,31 +240,31 @@ def check_links(folder: Path) -> None:
                 and not Path(os.path.realpath(path)).is_relative_to(home)
             ):
                 raise UserError(
-                    f"'{path}' is a symbolic link to '{os.readlink(path)}', outside of the folder; nothing is written "
-                    "through it: put what it names in its place, or remove it."
+                    f"'{path}' is a symbolic link to '{os.readlink(path)}', outside the folder, and nothing is "
+                    "written through it; replace the link with its target, or remove it."
                 )
         if Path(parent).name == "wandb":
             folders[:] = [name for name in folders if not Path(name).match(_WANDB_RUNS)]
 
 
 def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
-    """Check that the command line recorded in a sweep's folder brings no code with it, and acts in the folder only.
+    """Check that the command line recorded in a sweep's folder runs no foreign code and acts only in the folder.
 
     Raises:
-        UserError: Naming the first argument that does otherwise.
+        UserError: If an argument does otherwise; the message names the first.
     """
     if not str(folder.resolve()).isprintable():
         raise UserError(f"The path {shown(str(folder))} has control characters; rename the folder.")
     outside_settings = {}
     for argument in arguments:
-        # The folder itself, put there by resume_arguments() in place of whatever its file says.
+        # The folder itself, which resume_arguments() inserts in place of the recorded value.
         if argument in ("-m", "--multirun", "hydra.mode=MULTIRUN", f"hydra.sweep.dir={quoted(str(folder.resolve()))}"):
             continue
         override = None if argument.startswith("-") or not argument.isprintable() else parse_overrides([argument])[0]
         if override is None or not _is_data(override):
             raise UserError(
-                f"The sweep in '{folder}' was started with {shown(argument)}, which can run code, or read or write "
-                "files of its choice; if you trust it, repeat the sweep's own command with resume=true."
+                f"The sweep in '{folder}' was started with {shown(argument)}, which can run code or access arbitrary "
+                "files; if you trust it, repeat the sweep's own command with resume=true."
             )
         if any(_is_outside(override.key_or_group, value) for value in _values(override.value())):
             outside_settings[override.key_or_group] = shlex.quote(argument.partition("=")[2])
@@ -273,7 +274,7 @@ def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
 
 def _is_data(override: Override) -> bool:
     key, values = override.key_or_group, list(_values(override.value()))
-    # A section can hold any other setting, and a package puts a group's option anywhere.
+    # A section can contain any other setting, and a package option can go anywhere.
     if override.package is not None or not all(isinstance(value, _DATA) for value in values):
         return False
     texts = [_REFERENCE.sub("x", str(value)) for value in values]
@@ -284,7 +285,7 @@ def _is_data(override: Override) -> bool:
     if key in _HYDRA_GROUPS or (CONF / key).is_dir():
         patterns = [_OPTION]
     elif re.match("hydra[./]", key) or key == "hydra":
-        # Neither a list nor several values.
+        # A single value, not a list.
         texts = [_REFERENCE.sub("x", str(override.value()))]
         patterns = [pattern for name, pattern in _HYDRA_SETTINGS.items() if re.fullmatch(name, key)]
     else:
@@ -293,7 +294,7 @@ def _is_data(override: Override) -> bool:
 
 
 def _values(value: Any) -> Iterator[Any]:
-    """The single values of a setting's value: those of a list, and those that a sweep takes."""
+    """The single values of a setting: the items of a list, or the values of a sweep."""
     if isinstance(value, ChoiceSweep):
         value = value.list
     elif isinstance(value, Glob):

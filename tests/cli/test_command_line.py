@@ -37,7 +37,10 @@ def checked(arguments: list[str], name: str = "train") -> None:
         (["annotation=spacy"], "Config key 'annotation.pipeline' has no value"),
         (["model=minlm"], "Unknown model 'minlm'; did you mean 'minilm'"),
         (["callbacks=drfit"], "Unknown callbacks 'drfit'; did you mean 'drift'"),
-        (["callbacks=qqqq"], "Unknown callbacks 'qqqq'; valid names: .*, or that of a file in --config-dir=<folder>"),
+        (
+            ["callbacks=qqqq"],
+            "Unknown callbacks 'qqqq'; valid names: .*, or the name of a file in --config-dir=<folder>",
+        ),
         (["+measure@callbacks.drift.measures.more=drft"], "Unknown measure 'drft'; did you mean 'drift'"),
         (["trainer.max_epoch=3"], "Unknown config key 'trainer.max_epoch'; did you mean 'trainer.max_epochs'"),
         (["sed=3"], "Unknown config key 'sed'; did you mean 'seed'"),
@@ -48,17 +51,20 @@ def checked(arguments: list[str], name: str = "train") -> None:
         (["-m", "task=mrpc,rtee", "seed=1,2"], r"Unknown task 'rtee'; did you mean 'rte'.*task=rtee seed=1"),
         (["-m", "init=pretrained,random"], r"Unknown init 'random'; did you mean 'random_normal'.*init=random"),
         (["-m", "task=mrpc", "seed=-1,2"], r"seed is -1; expected a whole number.*task=mrpc seed=-1"),
-        (["task=mrpc,rte"], "'task=mrpc,rte' names several values; add -m"),
-        (["measure=drift,entropy"], r"several values; write measure=\[drift,entropy\] for all in one run, or add -m"),
-        (["measure=choice(drift,entropy)"], r"several values; write measure=\[<value>,<value>\] for all in one run"),
+        (["task=mrpc,rte"], "'task=mrpc,rte' lists several values; add -m"),
+        (
+            ["measure=drift,entropy"],
+            r"several values; write measure=\[drift,entropy\] to use all in one run, or add -m",
+        ),
+        (["measure=choice(drift,entropy)"], r"several values; write measure=\[<value>,<value>\] to use all in one run"),
         (["resume=true"], "resume=true is for sweeps"),
         (["logger.wandb.mode=onlin"], "Unknown logger.wandb.mode 'onlin'; did you mean 'online'"),
         (["objective=val/acuracy", "task=rte"], "objective is 'val/acuracy'; did you mean 'val/accuracy'"),
-        (["-m", "seed=range(3,3)"], r"'seed=range\(3,3\)' names no value"),
+        (["-m", "seed=range(3,3)"], r"'seed=range\(3,3\)' has no value"),
         (["-m", "task=glob(demo_*,exclude=demo_coreference)", "seed=1,-2"], "seed is -2"),
         (["model=folder"], "Config key 'model.path' has no value"),
         (["seed"], "write key=value"),
-        (["~measure"], r"'~measure' does not say which measure; write measure=\[\] for none, or '~measure.<name>'"),
+        (["~measure"], r"'~measure' does not name a measure; write measure=\[\] for none, or '~measure.<name>'"),
     ],
 )
 def test_the_nearest_valid_name_is_suggested(arguments: list[str], message: str) -> None:
@@ -124,14 +130,14 @@ def test_every_group_of_the_configuration_composes() -> None:
 
 
 def test_resume_takes_no_other_settings(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds no config.yaml"):
+    with pytest.raises(UserError, match=r"has no config.yaml"):
         with_resume(parsed([f"resume={tmp_path}"]))
     (tmp_path / "config.yaml").write_text("{}")
     # A plus before the key is a habit of Hydra's users.
     for signs in ("", "+", "++"):
         overrides = with_resume(parsed([f"{signs}resume={tmp_path}"])).overrides
         assert overrides == [f"resume='{tmp_path}'", f"hydra.run.dir='{tmp_path}'", "hydra.output_subdir=null"]
-    with pytest.raises(UserError, match="folder of a single run; leave out -m"):
+    with pytest.raises(UserError, match="folder of a single run; remove -m"):
         with_resume(parsed(["-m", f"resume={tmp_path}"]))
     with pytest.raises(UserError, match="'seed=3' cannot be combined with resume=<folder>"):
         with_resume(parsed([f"resume={tmp_path}", "seed=3"]))
@@ -193,7 +199,7 @@ def test_a_sweep_repeats_its_last_command(tmp_path: Path) -> None:
 
     assert opened("seed=1,2") == ["seed=1,2"]
     assert opened("seed=range(1,4)", "resume=true") == ["seed=range(1,4)"]
-    with pytest.raises(UserError, match="already holds a sweep; add resume=true"):
+    with pytest.raises(UserError, match="already contains a sweep; add resume=true"):
         opened("seed=1,2")
 
 

@@ -50,13 +50,13 @@ def test_the_help_of_a_command_lists_its_settings_alone() -> None:
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
-        ("compare", ["run=[a,b]"], "Unknown config key 'run'|compare has no 'run'; that is a setting of report"),
+        ("compare", ["run=[a,b]"], "Unknown config key 'run'|compare has no 'run', which is a setting of report"),
         ("compare", [], "runs is null; expected a folder, or a list of folders"),
         ("compare", ["runs=[]"], r"runs is \[\]; expected a folder, or a list of folders"),
-        ("compare", ["runs=a,b"], r"'runs=a,b' names several values; write runs=\[a,b\]\.$"),
-        ("plan", ["runs=a,b"], r"'runs=a,b' names several values; write runs=\[a,b\]\.$"),
-        ("compare", ["runs=choice(a,b)"], r"names several values; write runs=\[<value>,<value>\]\.$"),
-        ("report", ["run=a,b"], r"'run=a,b' names several values; run takes one folder\.$"),
+        ("compare", ["runs=a,b"], r"'runs=a,b' lists several values; write runs=\[a,b\]\.$"),
+        ("plan", ["runs=a,b"], r"'runs=a,b' lists several values; write runs=\[a,b\]\.$"),
+        ("compare", ["runs=choice(a,b)"], r"lists several values; write runs=\[<value>,<value>\]\.$"),
+        ("report", ["run=a,b"], r"'run=a,b' lists several values; give run one folder\.$"),
         ("plan", [], "'runs' has no value; give it on the command line as runs=<run folder>"),
         ("compare", ["runs=a", "heads=3"], "heads is 3; expected true or false"),
         ("compare", ["runs=a", "statements=[x]"], "add paper=statements"),

@@ -194,7 +194,7 @@ def test_parts_by_layer_merge_to_the_whole(trained: Path, analysed: Path, tiny_b
     assert failed.returncode == 1
     assert "job 1 failed: Layer 3 does not exist" in failed.stdout
     last = failed.stdout.strip().splitlines()[-1]
-    assert last == f"Run what is missing (1 of 2 jobs): python -m bertsecrets resume folder={folder}"
+    assert last == f"Run the missing jobs (1 of 2): python -m bertsecrets resume folder={folder}"
     assert not (folder / "merged").exists()
     for layers, missing in (("0,1", True), ("0,1,2", False)):
         result = spread(layers, "resume=true")

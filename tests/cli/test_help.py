@@ -54,7 +54,7 @@ def test_the_right_setting_is_named(arguments: list[str], right: str) -> None:
 
 def test_a_shipped_model_keeps_its_name() -> None:
     for wrong in (["model.name=bert-base-uncased"], ["model=bert_base", "model.name=mine"]):
-        with pytest.raises(UserError, match="would only rename the model; choose one with model=bert_base"):
+        with pytest.raises(UserError, match="only renames the model; choose a model with model=bert_base"):
             check_model_name(parsed(wrong))
     check_model_name(parsed(["model=folder", "model.path=x", "model.name=mine"]))
 

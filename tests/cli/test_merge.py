@@ -51,5 +51,5 @@ def test_the_bound_is_one_over_all_parts(tmp_path: Path) -> None:
 
 def test_a_screened_part_without_a_record_is_refused(tmp_path: Path) -> None:
     parts = [part(tmp_path / "a", 0, SCREENED), part(tmp_path / "b", 1, None)]
-    with pytest.raises(UserError, match=r"'.*/b' is screened, but nothing in its folder findings"):
+    with pytest.raises(UserError, match=r"'.*/b' was screened, but its folder findings"):
         screening_of(parts, outcomes([0, 1]))

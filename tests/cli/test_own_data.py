@@ -50,19 +50,19 @@ def test_the_completed_command_line_holds_the_task(reviews: Path) -> None:
     ("arguments", "message"),
     [
         (["data=csv"], "data=csv needs data.path=<file>"),
-        (["task=own"], "task=own needs data of your own: give data=csv data.path=<file>"),
+        (["task=own"], "task=own needs your own data: give data=csv data.path=<file>"),
         (["task=mrpc", "data=hub", "data.text=x"], "data.text is for data without a task, but task=mrpc is given"),
         (
             ["experiment=questions", "data=hub", "data.dataset=foo/bar", "data.text=review"],
-            "'data.text=review' is for data without a task, but experiment=questions names its tasks; leave one of "
-            "them out",
+            "'data.text=review' is for data without a task, but experiment=questions sets its own tasks; remove one "
+            "of them",
         ),
         (["experiment=questions", "data=csv", "data.path=a.csv"], "'data=csv' is for data without a task"),
         (
             ["data=csv", "data.path=a.csv", "data.text=a", "data.label=a"],
             "data.text and data.label both name column 'a'",
         ),
-        (["-m", "data=csv", "data.path=a.csv,b.csv"], "'data.path=a.csv,b.csv' names several data sets"),
+        (["-m", "data=csv", "data.path=a.csv,b.csv"], "'data.path=a.csv,b.csv' lists several data sets"),
         (
             ["data=csv", "data.path=a.csv", "data.label=[a,b]"],
             "data.label is ['a', 'b']; expected the name of one column, as a row has one label",

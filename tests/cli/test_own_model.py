@@ -104,12 +104,12 @@ def test_outputs_taken_in_the_wrong_order_are_told_with_the_setting(folder: Path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nowhere", "held_out.csv"), "'nowhere' is neither a setting (key=value) nor a folder or a file"),
+        (("nowhere", "held_out.csv"), "'nowhere' is not a setting (key=value), a folder or a file"),
         (("right", "gone.csv"), "'gone.csv' does not exist; give a file with texts and labels"),
-        (("right", "held_out.csv", "more.csv"), "'more.csv' is one word too many"),
-        (("right", "held_out.csv", "data.path=x.csv"), "'held_out.csv' and data.path= both name a file"),
+        (("right", "held_out.csv", "more.csv"), "Unexpected argument 'more.csv'"),
+        (("right", "held_out.csv", "data.path=x.csv"), "'held_out.csv' and data.path= both give a file"),
         (("right", "empty.csv"), "File 'empty.csv' has no header"),
-        (("right", "others.csv"), "has the columns id, what, kind; say which hold the texts and the labels"),
+        (("right", "others.csv"), "has the columns id, what, kind; choose the texts and the labels"),
         (
             ("right", "strange.csv"),
             "Class 'ham' matches no output of the model alone: the data have ham, spam, the model",

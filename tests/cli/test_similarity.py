@@ -100,7 +100,7 @@ def _composed(*arguments: str) -> dict[str, object]:
         (["task=stsb", "ablation.mode=resample"], "Mode 'resample' is not available"),
         (
             ["task=stsb", "ablation.budget=10min"],
-            "budgeted and merely planned sweeps are not",
+            "budgeted and plan-only sweeps are not",
         ),
         (["task=stsb", "analysis=disable", "measure=[entropy]"], "run one command for each"),
     ],

@@ -50,7 +50,7 @@ def test_an_empty_sentence_is_refused_before_a_model_is_loaded(config_of) -> Non
 def test_a_view_needs_a_sentence_or_a_head_of_a_run(config_of, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError, match=r"give text='The cat sat.', or checkpoint=<run> head=5\.1"):
         view.view(config_of())
-    with pytest.raises(UserError, match=r"head=1\.10 shows a head of a run, but checkpoint is 'initial'"):
+    with pytest.raises(UserError, match=r"head=1\.10 needs a run, but checkpoint is 'initial'"):
         view.view(config_of("head=1.10"))
     with pytest.raises(
         UserError, match=r"head is 'five'; expected a layer and a head in quotes, e\.g\. '5\.1', or null"

@@ -185,7 +185,7 @@ EXPORTS = [
     Case(
         "upload-without",
         ("analyze.py", "push_to_hub=owner/name", "checkpoint={run}"),
-        r"analyze has no 'push_to_hub'; that is a setting of train and of export",
+        r"analyze has no 'push_to_hub', which is a setting of train and export",
     ),
     export(
         "upload-without-login",
@@ -288,7 +288,7 @@ JOBLIB = [
         r"Unknown config key 'hydra.launcher.n_job'; did you mean 'hydra.launcher.n_jobs'",
         "hydra.launcher.n_job=2",
     ),
-    jobs("same-job-twice", r"'seed=1,1' names 'seed=1' twice; name each value once", "seed=1,1"),
+    jobs("same-job-twice", r"'seed=1,1' lists 'seed=1' twice; list each value once", "seed=1,1"),
 ]
 
 

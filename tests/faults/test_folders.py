@@ -11,7 +11,7 @@ from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
 from faults.runner import Warm
 
 USED = (
-    r"error: Folder '{run}' already holds a finished run with other settings, code or inputs; choose another "
+    r"error: Folder '{run}' already contains a finished run with other settings, code or inputs; choose another "
     r"folder "
     r"with "
 )
@@ -105,15 +105,17 @@ CASES = [
     Case(
         "unfinished",
         train(hydra__run__dir=OUT),
-        r"'{folder}/out' already holds an unfinished run; resume it with python -m bertsecrets resume folder=\S*out, "
+        r"'{folder}/out' already contains an unfinished run; resume it with python -m bertsecrets resume folder=\S*out, "
         r"choose",
         arrange=_unfinished,
     ),
-    Case("unfinished-relative", train(hydra__run__dir="x/../out"), r"already holds an unfinished", arrange=_unfinished),
+    Case(
+        "unfinished-relative", train(hydra__run__dir="x/../out"), r"already contains an unfinished", arrange=_unfinished
+    ),
     Case(
         "sweep-in-a-run",
         (*train(hydra__sweep__dir="{run}"), "-m", "seed=1,2"),
-        r"hydra.sweep.dir is '{run}', which holds a single run; choose another folder",
+        r"hydra.sweep.dir is '{run}', which contains a single run; choose another folder",
     ),
     Case("sweep-overwrites", (*train(overwrite="true"), "-m", "seed=1,2"), r"overwrite=true is for single runs"),
     Case("overwrite-abc", train(overwrite="abc"), r"overwrite is 'abc'; expected true or false"),
@@ -185,10 +187,10 @@ CASES = [
     Case(
         "folder-config.yaml",
         train(hydra__run__dir=OUT),
-        r"already holds an unfinished run",
+        r"already contains an unfinished run",
         arrange=_occupied("config.yaml", by_folder=True),
     ),
-    Case("resume-nothing", ("train.py", "resume={folder}/none"), r"holds no config.yaml; resume= takes the folder of"),
+    Case("resume-nothing", ("train.py", "resume={folder}/none"), r"has no config.yaml; set resume= to the folder of"),
     Case(
         "resume-and-seed", ("train.py", "resume={run}", "seed=3"), r"'seed=3' cannot be combined with resume=<folder>"
     ),

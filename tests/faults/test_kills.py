@@ -292,7 +292,7 @@ def test_a_rank_that_is_killed_ends_the_other_within_ten_seconds(victim: str, ti
     _, errors = process.communicate(timeout=60)
     assert "Traceback" not in errors, errors
     reason = {
-        "first": "The process that started this one|The first process of this run",
+        "first": "The parent process has ended|The first process of this run",
         "second": "Process 1 of this run",
     }
     (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]

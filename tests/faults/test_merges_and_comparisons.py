@@ -241,12 +241,12 @@ COMPARISONS = [
         arrange=removed("c/finished.json"),
         check=compares("Left out (not finished): c."),
     ),
-    compare("one", "{folder}/a", r"runs names one finished run, '{folder}/a'; give at least two"),
-    compare("same-twice", "[{folder}/a,{folder}/b/../a]", r"runs names one finished run"),
+    compare("one", "{folder}/a", r"runs has only one finished run, '{folder}/a'; give at least two"),
+    compare("same-twice", "[{folder}/a,{folder}/b/../a]", r"runs has only one finished run"),
     compare(
         "one-finished",
         "{folder}",
-        r"runs names one finished run.*Left out \(not finished\): b\.",
+        r"runs has only one finished run.*Left out \(not finished\): b\.",
         removed("b/finished.json"),
     ),
     compare("none-finished", "{folder}", r"holds no finished run \(not finished: a, b\)", removed("?/finished.json")),
@@ -265,12 +265,12 @@ COMPARISONS = [
     ),
     compare("edited-seed", "{folder}", r"b/config.yaml has changed since the run finished", configured("b", seed=7)),
     compare(
-        "lost-table", "{folder}", r"b/heads.parquet is missing, so that no page is made", removed("b/heads.parquet")
+        "lost-table", "{folder}", r"b/heads.parquet is missing, so no page can be made", removed("b/heads.parquet")
     ),
     Case(
         "report-edited-seed",
         ("report", "run={folder}/b"),
-        r"b/config.yaml has changed since the run finished, so that no page is made .*resume folder=",
+        r"b/config.yaml has changed since the run finished, so no page can be made .*resume folder=",
         copies={"b": "run"},
         arrange=configured("b", seed=7),
     ),
@@ -284,7 +284,7 @@ COMBINATIONS = [
     Case(
         "train-with-analysis",
         ("train.py", "analysis=drift"),
-        r"train has no 'analysis'; that is a setting of analyze",
+        r"train has no 'analysis', which is a setting of analyze",
     ),
     Case("train-with-checkpoint", ("train.py", "checkpoint={run}"), r"checkpoint is .*; expected a section"),
     Case("analyze-with-optimizer", ("analyze.py", "optimizer.learning_rate=1"), r"Unknown config key 'optimizer"),
@@ -315,7 +315,7 @@ COMBINATIONS = [
     Case(
         "resume-two",
         ("train.py", "-m", "resume='{run}','{run}'"),
-        r"holds no config.yaml; resume= takes the folder of one ",
+        r"has no config.yaml; set resume= to the folder of one ",
     ),
     Case(
         "checkpoint-empty-folder",

@@ -356,8 +356,8 @@ ANALYSED = [
     Case(
         "analyze-folder-of-other-classes",
         analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
-        r"Class 'negative' matches no output of the model alone: the data have negative, positive, the model spam, ham; "
-        r"name the class of each output in its order, e\.g\. model\.labels=",
+        r"Class 'negative' matches no output of the model alone: the data have negative, positive, the model spam, "
+        r"ham; name the class of each output in its order, e\.g\. model\.labels=",
         arrange=run(fine_tuned_folder, named_outputs("spam", "ham")),
     ),
     Case(
@@ -375,7 +375,7 @@ ANALYSED = [
     Case(
         "analyze-labels-in-another-order",
         analyze(**{"task.labels": "[positive,negative]"}),
-        "The rows of .* are not those of the run in .*split 'validation': other texts or labels",
+        "The rows of .* differ from those of the run in .*split 'validation': other texts or labels",
     ),
     Case(
         "labels-numbered-in-another-order",

@@ -86,8 +86,7 @@ FOREIGN = [
     Case(
         "foreign-drift-from-nothing-known",
         analyze(**{**NEW, **CSV, "analysis": "drift", "measure": "[drift]"}),
-        r"It is not known what 'my_model' was fine-tuned from, with which drift compares; name it with model=<name>, "
-        r"or another",
+        r"The pretrained model of 'my_model' is unknown, but needed by drift; name it with model=<name>, or another",
         arrange=both(classifier, held_out()),
         leaves=CLAIMED,
     ),
@@ -152,17 +151,16 @@ KNOWN = [
     Case(
         "rows-appended",
         analyze(**OF_RUN),
-        r"The rows of '{folder}/own.csv' are not those of the run in 'run' \(split 'train': 60 rows then, 66 now\), so "
-        r"that some of "
-        r"them may have been trained on; restore them, or judge rows of another file with data.eval_path=<file>",
+        r"The rows of '{folder}/own.csv' differ from those of the run in 'run' \(split 'train': 60 rows then, 66 "
+        r"now\), so some may be training rows; restore them, or evaluate on another file with data.eval_path=<file>",
         arrange=both(TRAINED_RUN, held_out(66, "own.csv")),
         leaves=CLAIMED,
     ),
     Case(
         "rows-with-flipped-labels-again",
         TRAINED,
-        r"Folder '{folder}/run' already holds a finished run of other rows: '{folder}/own.csv' has changed since; "
-        r"choose another",
+        r"Folder '{folder}/run' already contains a finished run with other rows \('{folder}/own.csv' has changed "
+        r"since\); choose another",
         arrange=both(TRAINED_RUN, flipped),
     ),
     Case(
@@ -177,7 +175,7 @@ KNOWN = [
     Case(
         "rows-trained-on-under-another-name",
         analyze(**OF_RUN, data__path="moved.csv", data__eval_fraction=0.5),
-        r"data.eval_fraction=0.5 contradicts the run, which held rows out with data.eval_fraction=0.2",
+        r"data.eval_fraction=0.5 contradicts the run, which held out rows with data.eval_fraction=0.2",
         arrange=both(TRAINED_RUN, lambda folder: (folder / "own.csv").rename(folder / "moved.csv")),
     ),
     Case(
@@ -209,14 +207,15 @@ KNOWN = [
         0,
         arrange=both(TRAINED_RUN, remove("own.csv"), write("more.csv", f"text,label\n{rows(31, start=50)}")),
         check=noted(
-            "10 of the 31 different texts of ", "trained on or held out: scores on them say little about new texts"
+            "10 of the 31 distinct texts of ",
+            "the training or held-out rows of the run in 'run', so scores on them say little about new texts",
         ),
     ),
     Case(
         "rows-of-an-old-run-held-out-by-text",
         analyze(**OF_RUN, data__split_by="text"),
-        r"data.split_by=text contradicts the run, which held rows out with data.split_by=order: rows that it was "
-        r"trained on",
+        r"data.split_by=text contradicts the run, which held out rows with data.split_by=order, so it would be "
+        r"evaluated on its training rows",
         arrange=both(TRAINED_RUN, without_split_by),
     ),
     Case(
@@ -225,7 +224,7 @@ KNOWN = [
         r"Report: {folder}/out",
         0,
         arrange=both(TRAINED_RUN, lambda folder: (folder / "run/rows.json").unlink()),
-        check=noted("The run in 'run' has no record of its rows; they may differ from those it was trained on."),
+        check=noted("The run in 'run' has no record of its rows; the present rows may differ from its training rows."),
     ),
     Case(
         "rows-sweep-resumed",
@@ -377,7 +376,7 @@ READ = [
     Case(
         "wandb-agent-offline",
         train(**TRACKED),
-        r"A W&B agent started this run, but logger.wandb.mode is offline, so its sweep gets no score",
+        r"A W&B agent started this run, but logger.wandb.mode is offline, so its sweep would get no score",
         0,
         held_out(60, "own.csv"),
         environment=AGENT,

@@ -25,7 +25,7 @@ from faults.runner import Warm
 SECRET = "s3cr3t-0123456789abcdef0123456789abcdef"
 """Forty characters, as W&B wants of a key."""
 
-_REFUSED = r"names {}=.*, which is not part of bertsecrets; if you trust it, name it on the command line"
+_REFUSED = r"names {}=.*, which is not part of bertsecrets; if you trust it, repeat it on the command line"
 _RESUME = ("train.py", "resume=r")
 _SHELL = {"_target_": "os.system", "command": "touch pwned"}
 
@@ -213,7 +213,9 @@ CONFIGURATIONS = [
 _ONLINE = {"_target_": "bertsecrets.cli.loggers.wandb_logger", "project": "x", "entity": "stranger", "mode": "online", "job_type": "train"}  # fmt: skip
 
 OUTSIDE = [
-    resumed("save", r"asks to write or send .*\(save=out\), or go on without \(save=null\)", yaml_keys(save="out")),
+    resumed(
+        "save", r"asks to write or send .*\(save=out\), or continue without it \(save=null\)", yaml_keys(save="out")
+    ),
     resumed("upload", "push_to_hub=stranger/model", yaml_keys(save="out", push_to_hub="stranger/model")),
     resumed("online", r"\(logger.wandb.entity=stranger logger.wandb.mode=online\)", yaml_keys(logger__wandb=_ONLINE)),
     resumed("cache", r"annotation.cache_dir=elsewhere", yaml_keys(annotation__cache_dir="elsewhere")),

@@ -16,11 +16,11 @@ REFUSED: dict[str, dict[str, str]] = {
         "name=../../x": r"name is '\.\./\.\./x'; expected a name for folders",
         "name=a/../../x": "name is 'a/../../x'",
         "name=/tmp/x": "name is '/tmp/x'",
-        "resume=false": "Folder 'false' holds no config.yaml",
+        "resume=false": "Folder 'false' has no config.yaml",
         "evaluation=dev": "evaluation is 'dev', which task 'demo_sentiment' does not have; valid names: val",
         "task.training.max_epochs=null": "max_epochs",
         "task.training=null": "task.training",
-        "trainer.max_epochs=null": "trainer.max_epochs is null, and training would not end",
+        "trainer.max_epochs=null": "trainer.max_epochs is null, so training would not end",
         "trainer.use_distributed_sampler=true": "the data module distributes the examples itself",
         "trainer.devices=abc": "trainer.devices is 'abc'",
         "trainer.accelerator=gqu": "Unknown trainer.accelerator 'gqu'; did you mean 'gpu'",
@@ -28,7 +28,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "data.limit_train",
         "+trainer.fast_dev_run=true": "trainer.fast_dev_run is true; expected false",
         "hydra.job.chdir=true": "hydra.job.chdir is true; expected false",
-        "+trainer.logger=true": "trainer.logger is given by the program; choose logger=<name>",
+        "+trainer.logger=true": "trainer.logger is set by the program; choose logger=<name>",
         "+trainer.max_epoch=3": "Unknown key 'trainer.max_epoch'; did you mean 'max_epochs'",
         "trainer._target_=torch.nn.Linear": "which is not a Trainer",
         "measure.drift.tracked=[cosin]": "measure.drift.tracked names the column 'cosin'; did you mean 'cosine'",
@@ -73,7 +73,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "checkpoint=x optimizer.learning_rate=1": "Unknown config key 'optimizer.learning_rate'",
     },
     "compare": {
-        "runs=a statements_folder=b": "statements_folder is 'b', but no page of statements is asked for",
+        "runs=a statements_folder=b": "statements_folder is 'b', which only affects the page of statements",
         "runs=a paper=statements statements=[clark_sep]": "Unknown statement 'clark_sep'; did you mean 'clark_sep_cut'",
         "runs=a paper=voita": "paper is 'voita'; expected .*voita2019",
     },
@@ -176,7 +176,7 @@ CASES = [
     Case("escape-in-name", ("train.py", "name='a\x1b]0;owned\x07b'"), r"name is 'a\\x1b\]0;owned\\x07b'", check=quiet),
     Case("escape-in-task", ("train.py", "task='a\x1b[31mb'"), r"a\\x1b\[31mb", check=quiet),
     Case("direction-in-task", ("train.py", "task='a\u202eb'"), r"a\\u202eb", check=quiet),
-    Case("many-values", ("train.py", "-m", "seed=range(0,1000000)"), "names more than 1,000 values"),
+    Case("many-values", ("train.py", "-m", "seed=range(0,1000000)"), "lists more than 1,000 values"),
     Case(
         "score-beside-a-measure",
         analyze(analysis="prune", measure="[entropy]", prune__scores="[exakt]", ablation__resamples=None),
@@ -278,7 +278,7 @@ def test_a_measure_of_the_users_own_is_judged_before_the_model_is_loaded(name: s
 
 
 EDITS = {
-    "seed": ("seed: 42", "seed: abc", "config.yaml' was changed, or is of another version: seed is 'abc'"),
+    "seed": ("seed: 42", "seed: abc", "config.yaml' was changed, or was written by another version: seed is 'abc'"),
     "key": ("seed: 42", "sead: 42", "Unknown key 'sead'; did you mean 'seed'"),
     "section": ("optimizer:", "optimiser:", "is the configuration of a run of analyze;|Unknown key 'optimiser'"),
     "interpolation": ("seed: 42", "seed: ${nothing}", r"config.yaml' has seed='\$\{nothing\}'"),

@@ -116,5 +116,5 @@ def test_the_terminal_shows_text_as_it_is(stranger: Path) -> None:
 @pytest.mark.parametrize("content", ["{", "[]", "{}", json.dumps({"id": HOSTILE}), json.dumps({"id": "../../x"})])
 def test_the_run_that_wandb_is_told_of_has_a_plain_name(tmp_path: Path, content: str) -> None:
     (tmp_path / TRACKED).write_text(content)
-    with pytest.raises(UserError, match="delete it or restore it"):
+    with pytest.raises(UserError, match="delete or restore it"):
         lineage({"checkpoint": str(tmp_path)})

@@ -76,7 +76,7 @@ def test_the_last_line_says_how_to_run_failed_jobs_again(
     sweep.close(ignore, ignore, complete=False)
     printed = capsys.readouterr().out
     assert "1 finished, 0 skipped, 0 failed, 1 not started" in printed
-    assert printed.splitlines()[-1].startswith("Run what is missing (1 of 2 jobs): ")
+    assert printed.splitlines()[-1].startswith("Run the missing jobs (1 of 2): ")
     # A job that was cancelled before it began has no record.
     sweep.close(ignore, ignore)
     printed = capsys.readouterr().out
@@ -85,7 +85,7 @@ def test_the_last_line_says_how_to_run_failed_jobs_again(
     JobRecord(1, ["seed=2"], "b", RUNNING).write(records)
     sweep.close(ignore, ignore)
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "Run what is missing (1 of 2 jobs): python -m bertsecrets resume folder='my sweep'"
+        "Run the missing jobs (1 of 2): python -m bertsecrets resume folder='my sweep'"
     )
 
 

@@ -73,7 +73,7 @@ def test_another_run_is_refused_with_the_ways_on(kind: str, request: pytest.Fixt
     (folder.parent / "run.1").mkdir()
     for _ in range(2):
         before = content(folder.parent)
-        with pytest.raises(UserError, match=rf"already holds an? {kind} run") as refusal:
+        with pytest.raises(UserError, match=rf"already contains an? {kind} run") as refusal:
             run(folder, seed=2)
         assert (f"resume it with python -m bertsecrets resume folder={folder}, " in str(refusal.value)) == (
             kind == "unfinished"
@@ -90,10 +90,10 @@ def test_a_run_by_other_code_or_with_a_changed_file_is_another_run(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(run_folder, "code_version", lambda: "other")
-        with pytest.raises(UserError, match="already holds a finished run with other settings, code or inputs"):
+        with pytest.raises(UserError, match="already contains a finished run with other settings, code or inputs"):
             run(finished)
     (finished / "scores.json").write_text("changed")
-    with pytest.raises(UserError, match="already holds a finished run"):
+    with pytest.raises(UserError, match="already contains a finished run"):
         run(finished)
     assert run(finished, resume=True)
     assert not run(finished, resume=True)
@@ -161,7 +161,7 @@ def test_who_waits_for_the_lock_does_not_run_over_the_run_that_held_it(tmp_path:
     if seed == 1:
         assert not run(folder)
     else:
-        with pytest.raises(UserError, match="already holds a finished run"):
+        with pytest.raises(UserError, match="already contains a finished run"):
             run(folder)
     first.join()
     assert (folder / "scores.json").read_text() == "first"
@@ -201,7 +201,7 @@ def test_folders_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 def test_a_sweeps_folder_takes_no_single_run(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text("{}")
     for overwrite in (False, True):
-        with pytest.raises(UserError, match="holds a sweep, not a single run"):
+        with pytest.raises(UserError, match="contains a sweep, not a single run"):
             run(tmp_path, overwrite=overwrite)
     assert set(content(tmp_path)) <= {"sweep.json", ".lock"}
 

@@ -176,7 +176,7 @@ def test_a_finished_run_is_kept_for_its_settings_and_code_alone(
     with exclusive_run(OmegaConf.create(config), folder):
         write_config(OmegaConf.create(config), folder)
     assert claim_folder({**config, "report": {"heads": 2}}, folder) == "finished"
-    with pytest.raises(UserError, match="holds a finished run of other settings"):
+    with pytest.raises(UserError, match="contains a finished run with other settings"):
         claim_folder({**config, "seed": 2}, folder)
     before = code_version()
     monkeypatch.setattr("bertsecrets.sweeps.run_folder.code_version", lambda: "9.9.9+other")

@@ -186,8 +186,8 @@ def test_a_narrower_space_is_kept_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["seed=1"], "has nothing to search"),
-        (["seed=interval(3, 3)"], "'seed=interval\\(3, 3\\)' is no interval"),
+        (["seed=1"], "has an empty search space"),
+        (["seed=interval(3, 3)"], "'seed=interval\\(3, 3\\)' is not an interval"),
         (["optimizer.learning_rate=tag(log, interval(0, 1))"], "above 0 with tag\\(log\\)"),
         (["optimizer.learning_rate=tag(log, choice(1e-4, 1e-3))"], "has the tag 'log'; expected"),
         (["seed=1,2", "hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials is 0; expected a whole number from 1"),

@@ -37,8 +37,8 @@ def test_jobs_that_slurm_does_not_accept_are_one_sentence() -> None:
 
     stderr = "sbatch: error: Memory specification can not be satisfied\nsbatch: error: Batch job submission failed\n"
     assert rejection(FailedJobError(stderr), Path("/sweeps/one two")) == (
-        "Slurm does not accept the jobs (Memory specification can not be satisfied; Batch job submission failed); "
-        "change the launcher's options, such as partition or mem_gb: python -m bertsecrets resume folder='/sweeps/one "
-        "two' hydra.launcher.<option>=<value>."
+        "Slurm rejected the jobs (Memory specification can not be satisfied; Batch job submission failed); change "
+        "the launcher's options, such as partition or mem_gb: python -m bertsecrets resume folder='/sweeps/one two' "
+        "hydra.launcher.<option>=<value>."
     )
     assert rejection(RuntimeError(stderr), Path("/sweeps")) is None

@@ -106,10 +106,10 @@ def test_a_folder_of_another_sweep_is_refused(partly_failed: tuple[Path, str], t
     folder, _ = partly_failed
     result = sweep(tiny_bert, folder, "optimizer.freeze=[0],[1]")
     assert result.returncode == 1
-    assert "already holds a sweep; add resume=true" in result.stderr
+    assert "already contains a sweep; add resume=true" in result.stderr
     result = door("analyze", "-m", "seed=1,2", f"hydra.sweep.dir={folder}", "resume=true", "checkpoint=x")
     assert result.returncode == 1
-    assert "holds a sweep of 'train', not of 'analyze'" in result.stderr
+    assert "contains a sweep of 'train', not of 'analyze'" in result.stderr
 
 
 def test_a_node_with_other_code_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
@@ -117,7 +117,10 @@ def test_a_node_with_other_code_is_refused(tiny_bert: Path, tmp_path: Path) -> N
     other = "import bertsecrets.sweeps.job as job; job.code_version = lambda: '0.1.0+5eed'"
     result = door("train", *arguments, before=other)
     assert result.returncode == 1
-    sentence = rf"job 1 failed: \S+ has the code 0\.1\.0\+5eed, the sweep was started with {re.escape(code_version())};"
+    sentence = (
+        r"job 1 failed: \S+ has code version 0\.1\.0\+5eed, but the sweep was started with "
+        rf"{re.escape(code_version())};"
+    )
     assert re.search(sentence, result.stdout), result.stdout
 
 
@@ -138,7 +141,7 @@ def test_an_interrupted_job_still_saves_its_model_if_the_command_says_so_again(t
     interrupt()
     refused = door("train", f"resume={folder}")
     assert refused.returncode == 1
-    assert "asks to write or send something outside of the folder" in refused.stderr
+    assert "asks to write or send something outside the folder" in refused.stderr
     assert not (tmp_path / "one").exists()
     assert door("train", f"resume={folder}", save).returncode == 0
     assert (tmp_path / "one" / "model.safetensors").is_file()
@@ -279,7 +282,7 @@ def test_interrupting_a_sweep_saves_its_jobs_and_prints_how_to_continue(
     assert f"Interrupted; continue with python -m bertsecrets resume folder={folder}" in errors
     assert "job 0 failed: interrupted." in printed
     assert "0 finished, 0 skipped" in printed
-    assert "Run what is missing" not in printed
+    assert "Run the missing jobs" not in printed
     assert left_of(folder) == []
     assert not list(folder.glob("*/finished.json"))
     (job, *_) = folder.glob("*/checkpoints/last.ckpt")
