@@ -76,7 +76,7 @@ def test_labels_that_match_no_class_are_refused(labels: Any, message: str) -> No
 def test_names_for_a_model_without_names_are_taken_in_their_order_and_said() -> None:
     unnamed = model(names={place: f"LABEL_{place}" for place in range(3)})
     names = [("a", "b", "c")[label] for label in CLASSES]
-    with pytest.warns(UserWarning, match="does not name its classes; by their numbers LABEL_0 is 'a', LABEL_1 is 'b'"):
+    with pytest.warns(UserWarning, match="does not name its classes; by number, LABEL_0 is 'a', LABEL_1 is 'b'"):
         table = disabled(unnamed, names)
     pandas.testing.assert_frame_equal(table, disabled(unnamed, CLASSES))
 
@@ -92,9 +92,7 @@ def test_classes_in_another_order_are_told() -> None:
     with torch.no_grad():
         said = [int(made(**wordpiece()([text], return_tensors="pt")).logits.argmax()) for text in TEXTS]
     truth = [(answer + 1) % 3 for answer in said]
-    with pytest.warns(
-        UserWarning, match=r"right for 0% of the examples .* and for 100% if .*set model\.config\.id2label"
-    ):
+    with pytest.warns(UserWarning, match=r"accuracy is 0% if .* and 100% if .*set model\.config\.id2label"):
         disabled(made, truth)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

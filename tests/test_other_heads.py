@@ -46,7 +46,7 @@ def test_other_task_heads_are_watched_and_measured(kind: Any, family: str) -> No
     grid = bs.measure(model, wordpiece(), TEXTS, "entropy")
     assert torch.allclose(grid.column(grid.columns[0]).float(), entropy_LH, atol=1e-5)
     assert "3 layers x 4 heads" in repr(bs.head_view(model, wordpiece(), "the dog chased the cat"))
-    with pytest.raises(UserError, match="cannot be disabled with verdicts; watch and measure them"):
+    with pytest.raises(UserError, match="disabling its heads yields no verdicts; watch and measure them"):
         bs.disable(model, wordpiece(), TEXTS, [0, 1, 0, 1, 0])
 
 

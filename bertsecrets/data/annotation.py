@@ -1,4 +1,4 @@
-"""Annotate texts that have no gold annotation, with a pipeline that the user names; results are cached on disk."""
+"""Annotate texts without gold annotation with a pipeline that the user chooses; results are cached on disk."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from bertsecrets.results.run import is_first_process
 from bertsecrets.settings import Meaning, Settings
 
 CHUNK = 512
-"""Texts annotated between two writes: an interruption loses at most this many."""
+"""Texts annotated between two writes, the most that an interruption can lose."""
 
 _WORD = (
     ("form", pa.string()),
@@ -41,7 +41,7 @@ class Pipeline(Protocol):
 
     @property
     def identity(self) -> str:
-        """A string that changes with everything that can change an annotation."""
+        """A string that changes whenever an annotation could change."""
 
     def annotate(self, texts: Sequence[str]) -> list[Annotation]:
         """The annotation of each text; raises UserError if the pipeline cannot annotate."""
@@ -50,8 +50,8 @@ class Pipeline(Protocol):
 class Annotator:
     """A pipeline and the folder that caches its annotations.
 
-    A chunk's file is named after pipeline and texts, so a stale file is never read. It is written under a lock: of
-    several processes one annotates and the others read.
+    A chunk's file is named after pipeline and texts, so a stale file is never read. It is written under a lock: one
+    process annotates and the others read.
 
     Args:
         pipeline: Runs only on texts that are not cached.
@@ -66,7 +66,7 @@ class Annotator:
 
     def annotate(self, texts: Sequence[str]) -> list[Annotation]:
         """The annotation of each text; raises UserError if the pipeline fails."""
-        # In a fixed order, so that the same texts make the same chunks, whose files are named after them.
+        # In a fixed order, so that the same texts form the same chunks and file names.
         distinct = sorted(set(texts))
         annotations: dict[str, Annotation] = {}
         visible = self.progress and is_first_process()
@@ -83,7 +83,7 @@ class Annotator:
         if not path.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             with FileLock(path.with_suffix(".lock")):
-                # Another process may have written it while this one waited.
+                # Another process may have written it in the meantime.
                 if not path.is_file():
                     write_annotations(path, self.pipeline.annotate(texts))
         return read_annotations(path, len(texts))
@@ -93,8 +93,8 @@ class AnnotationConfig(Settings):
     """The ``annotation`` section of the configuration.
 
     Attributes:
-        pipeline: An installed spaCy package, or the folder of a saved pipeline; None takes the task's own annotation.
-        cache_dir: Folder for annotations; None takes ``~/.cache/bertsecrets/annotations``.
+        pipeline: An installed spaCy package, or the folder of a saved pipeline; None uses the task's own annotation.
+        cache_dir: Folder for annotations; None means ``~/.cache/bertsecrets/annotations``.
         processes: Processes that annotate in parallel.
     """
 
@@ -108,7 +108,7 @@ class AnnotationConfig(Settings):
 
 
 def make_annotator(config: Mapping[str, Any], progress: bool = True) -> Annotator | None:
-    """The annotator of the ``annotation`` section; None if it names no pipeline.
+    """The annotator of the ``annotation`` section; None if it has no pipeline.
 
     Raises:
         UserError: If a key or value is not valid, or the pipeline does not exist.
@@ -121,7 +121,7 @@ def make_annotator(config: Mapping[str, Any], progress: bool = True) -> Annotato
 
 
 def write_annotations(path: Path, annotations: Sequence[Annotation]) -> None:
-    """Write the words of each text as Parquet, one row per word; frames are left out.
+    """Write the words of each text as Parquet, one row per word; frames are not written.
 
     Raises:
         UserError: If the disk is full.

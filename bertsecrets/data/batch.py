@@ -25,8 +25,8 @@ class Batch:
         label_B: Class indices (int64) or scores (float32); None in a split without labels.
         weight: Weight of this process's mean loss (see ``BucketedTrainSampler``).
         annotations: For each example its sentences' annotations, or an empty tuple.
-        group_B: Group of each example, int64; None where each is independent.
-        position_ids_BS: Positions, int64; None for those that the model counts itself.
+        group_B: Group of each example, int64; None if all examples are independent.
+        position_ids_BS: Positions, int64; None if the model counts them itself.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Batch:
 
     @property
     def separators_BS(self) -> Tensor:
-        """Which real tokens are special ones after the first, such as [SEP], bool."""
+        """Which tokens are special tokens after the first, such as [SEP], bool."""
         special_BS = self.special_BS & self.attention_mask_BS.bool()
         return special_BS & (special_BS.cumsum(-1) > 1)
 

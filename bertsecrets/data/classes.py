@@ -1,4 +1,4 @@
-"""Match the classes of data with the outputs of a model by their names."""
+"""Match the classes of a data set with a model's outputs by name."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,28 +25,28 @@ _SYNONYMS = {
     "ungrammatical": "unacceptable",
     "not spam": "ham",
 }
-"""Common names of a class -> the one that stands for them all."""
+"""Common names of a class -> its normalised name."""
 
 _UNNAMED = re.compile(r"label[ _-]?(\d+)", re.IGNORECASE)
-"""What the library calls the outputs of a model that was saved without names: LABEL_0, LABEL_1, ..."""
+"""The library's default names for outputs without names: LABEL_0, LABEL_1, ..."""
 
 _NUMBER = re.compile(r"([+-]?\d+)(?:\.0+)?")
 """A whole number, also as pandas writes it: 1.0."""
 
 
 def match_classes(names: Sequence[str], outputs: Sequence[str]) -> list[int]:
-    """The output of a model that stands for each class of the data.
+    """The index of the model output for each class of the data.
 
-    Names are equal in any case, with common synonyms: ``NEGATIVE``, ``negative``, ``neg``. Whole numbers count the
-    outputs: from 0 if one of them is 0, from 1 if one is the number of outputs. Outputs without names (``LABEL_0``,
-    ...) stand for as many classes in their order.
+    Names are compared ignoring case and common synonyms: ``NEGATIVE``, ``negative``, ``neg``. Whole numbers are output
+    indices, counted from 0 if one of them is 0, and from 1 if one equals the number of outputs. Outputs without names
+    (``LABEL_0``, ...) are matched in order if there are as many classes.
 
     Args:
         names: The classes of the data.
         outputs: Names of the model's outputs in their order.
 
     Raises:
-        UserError: If a class has no output, or two classes have the same one.
+        UserError: If a class has no output, or two classes share an output.
 
     >>> match_classes(["neg", "pos"], ["POSITIVE", "NEGATIVE"])
     [1, 0]
@@ -59,7 +59,7 @@ def match_classes(names: Sequence[str], outputs: Sequence[str]) -> list[int]:
         others = [name for name, place in zip(names, places, strict=True) if place is None]
         which = ", ".join(map(shown, others)) if found else f"all but {len(outputs)} of them"
         raise UserError(
-            f"The data have {len(names)} classes ({', '.join(names)}), the model {len(outputs)} outputs "
+            f"The data have {len(names)} classes ({', '.join(names)}), but the model has {len(outputs)} outputs "
             f"({', '.join(outputs)}); remove the rows of {which}."
         )
     if len(found) < len(names) or len(set(found)) < len(found):
@@ -67,15 +67,15 @@ def match_classes(names: Sequence[str], outputs: Sequence[str]) -> list[int]:
             name for name, place in zip(names, places, strict=True) if place is None or places.count(place) > 1
         )
         raise UserError(
-            f"Class {shown(unmatched)} matches no output of the model alone: the data have {', '.join(names)}, the "
-            f"model {', '.join(outputs)}; name the class of each output in its order: model.labels=[<class>,...] in a "
-            "command, model.config.id2label in Python."
+            f"Class {shown(unmatched)} does not match exactly one output: the data have {', '.join(names)}, the model "
+            f"has {', '.join(outputs)}; list the class of each output in order: model.labels=[<class>,...] on the "
+            "command line, model.config.id2label in Python."
         )
     return found
 
 
 def names_of(id2label: Mapping[Any, Any] | None, count: int) -> list[str]:
-    """The names of a model's outputs in their order, whatever the order of the keys, which may be texts.
+    """The names of a model's outputs in the order of their keys, which may be numbers or texts.
 
     >>> names_of({"1": "POSITIVE", "0": "NEGATIVE"}, 3)
     ['NEGATIVE', 'POSITIVE', 'LABEL_2']
@@ -98,7 +98,7 @@ def all_classes(names: Sequence[str], outputs: Sequence[str]) -> list[str]:
 
 
 def name_of_number(number: float, outputs: Sequence[str]) -> str | None:
-    """The whole number as the name of a class, if an output has that name; None if not.
+    """The whole number as a class name if an output has that name, else None.
 
     >>> name_of_number(4.0, ["1 star", "4 stars"]), name_of_number(0, ["1 star", "4 stars"])
     ('4', None)
@@ -112,7 +112,7 @@ def are_unnamed(outputs: Sequence[str]) -> bool:
 
 
 def labels_setting(names: Sequence[str]) -> str:
-    """The setting that names the class of each output of a model, as a user types it.
+    """The setting that names the class of each model output, as a user types it.
 
     >>> labels_setting(["bad", "not so bad"])
     "model.labels='[bad,not so bad]'"
@@ -121,16 +121,16 @@ def labels_setting(names: Sequence[str]) -> str:
 
 
 def matched_sentence(names: Sequence[str], outputs: Sequence[str], places: Sequence[int]) -> str | None:
-    """The sentence that says which output is taken for each class; None where all are called the same."""
+    """The sentence that tells which output stands for which class; None if all names agree."""
     if [outputs[place] for place in places] == list(names):
         return None
     pairs = ", ".join(f"{outputs[place]} is '{name}'" for name, place in zip(names, places, strict=True))
-    start = "The model does not name its classes; by their numbers" if are_unnamed(outputs) else "Outputs of the model:"
+    start = "The model does not name its classes; by number," if are_unnamed(outputs) else "Outputs of the model:"
     return f"{start} {pairs}."
 
 
 def _place(name: str, names: Sequence[str], outputs: Sequence[str]) -> int | None:
-    """The number of the output that stands for a class; None if none does, or several do."""
+    """The index of the only output that matches a class; None if none or several match."""
     exact = [place for place, output in enumerate(outputs) if output == name]
     if len(exact) == 1:
         return exact[0]
@@ -143,7 +143,7 @@ def _place(name: str, names: Sequence[str], outputs: Sequence[str]) -> int | Non
     numbers = [int(other) for other in map(_normal, names) if _NUMBER.fullmatch(other)]
     if not _NUMBER.fullmatch(normal):
         return names.index(name) if unnamed_outputs and not numbers and len(names) == len(outputs) else None
-    # Without the number that only one count has, 0 or that of the outputs, the data do not tell where it begins.
+    # Unless 0 or the number of outputs occurs, the data do not show whether counting starts at 0 or 1.
     first = 0 if 0 in numbers else 1 if len(outputs) in numbers else None
     if first is None or any(_NUMBER.fullmatch(_normal(output)) for output in outputs):
         return None
@@ -152,7 +152,7 @@ def _place(name: str, names: Sequence[str], outputs: Sequence[str]) -> int | Non
 
 
 def _normal(name: str) -> str:
-    """The common form of a class's name: lower case, spaces, one of several synonyms.
+    """The normalised form of a class name: lower case, spaces, one of several synonyms.
 
     >>> _normal("Not_Entailment"), _normal("non-entailment"), _normal("4 stars"), _normal("1.0")
     ('not entailment', 'not entailment', '4', '1')

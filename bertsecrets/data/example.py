@@ -1,4 +1,4 @@
-"""An example, as every source yields it, and the linguistic annotation of its words."""
+"""An example from any source, and the linguistic annotation of its words."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ Matching = Literal["offsets", "kovaleva"]
 """How words are matched to tokens: by character offsets, or by spelling, as in the code of Kovaleva et al."""
 
 MentionKind = Literal["pronoun", "proper", "nominal"]
-"""What a mention's head word is: a pronoun, a name or a common noun."""
+"""Kinds of a mention's head word: a pronoun, a name or a common noun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class Frame:
 class Mention:
     """The words ``first`` to ``last`` (both inclusive), which refer to an entity; ``head`` is the head word among them.
 
-    Mentions of one text with the same ``entity`` corefer. ``anaphoric`` tells whether an antecedent is annotated, in
-    this text or in the part of the document before it. ``choices`` are the indices of the mentions that the data set
-    offers as antecedents; None where it offers none in particular.
+    Mentions of one text with the same ``entity`` corefer. ``anaphoric`` is true if an antecedent is annotated in this
+    text or earlier in the document. ``choices`` are the indices of the candidate antecedents, or None if the data set
+    does not restrict them.
     """
 
     first: int
@@ -92,8 +92,8 @@ class Example:
 
     ``index`` is the row's position in its split, from 0. ``label`` is a class index, a score, or None in a split
     without labels. ``annotations`` has one entry per sentence, or is empty. A window of a longer document has the index
-    of the ``document``, and then its own ``index`` is its position among all windows. Examples with the same ``group``,
-    a hash of what the column of groups holds, belong together, such as the sentences of one review; None without such a
+    of the ``document``, and then its own ``index`` is its position among all windows. Examples with the same ``group``
+    (a hash of the value in the group column) belong together, such as the sentences of one review; None without such a
     column.
     """
 

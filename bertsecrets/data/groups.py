@@ -1,4 +1,4 @@
-"""Examples that belong together, such as the sentences of one review: which they are, and where they seem to be."""
+"""Group examples that belong together, such as the sentences of one review, and detect likely groups."""
 
 import hashlib
 from collections import Counter
@@ -11,11 +11,11 @@ from bertsecrets.errors import UserError
 from bertsecrets.settings import shown
 
 _MANY = 0.05
-"""Share of the rows that repeat a text from which intervals are noticeably too narrow."""
+"""Share of rows with a repeated text above which intervals are noticeably too narrow."""
 
 
 def group_of(value: object) -> int:
-    """The number of a group, from 0 to 2^63 - 1: a hash of what names it, which other rows do not change."""
+    """The number of a group, from 0 to 2^63 - 1: a hash of its name, independent of other rows."""
     return int.from_bytes(hashlib.blake2b(repr(value).encode(), digest_size=8).digest(), "big") >> 1
 
 
@@ -24,15 +24,15 @@ def with_groups(examples: Sequence[Example], names: Sequence[Any], where: str) -
 
     Args:
         examples: The examples.
-        names: What names the group of each.
-        where: Where the names come from, for messages.
+        names: The group name of each.
+        where: The names' origin, for messages.
 
     Raises:
-        UserError: If a name is missing, all are the same, or two groups have the same pair of texts.
+        UserError: If a name is missing, all names are the same, or a pair of texts is in two groups.
     """
     groups: dict[tuple[str, ...], Any] = {}
     for example, name in zip(examples, names, strict=True):
-        # The missing value of pandas, which is equal to nothing and has no truth value.
+        # pandas.NA equals nothing and has no truth value.
         if name is None or type(name).__name__ == "NAType" or name == "" or name != name:
             raise UserError(f"{where} is empty in row {example.index}; give every row a group.")
         if len(example.texts) == 2 and groups.setdefault(example.texts, name) != name:
@@ -42,23 +42,24 @@ def with_groups(examples: Sequence[Example], names: Sequence[Any], where: str) -
             )
     if len(examples) > 1 and len(set(map(repr, names))) == 1:
         raise UserError(
-            f"{where} holds {shown(names[0])} in all {len(examples):,} rows, so that no two are independent; name a "
-            "column that tells groups apart."
+            f"{where} contains {shown(names[0])} in all {len(examples):,} rows, so no two rows are independent; "
+            "choose a column with several groups."
         )
     return [replace(example, group=group_of(name)) for example, name in zip(examples, names, strict=True)]
 
 
 def note_on(examples: Sequence[Example], columns: Sequence[str]) -> str | None:
-    """A sentence on the groups of examples, or on a text that many of them share without groups, naming its column;
-    None for neither.
+    """A sentence about the groups of examples, or about a column of texts that many ungrouped rows share; else None.
 
     Args:
-        examples: The examples that are judged.
-        columns: The name of each of their texts; empty where they have none.
+        examples: The evaluated examples.
+        columns: The column of each of their texts; empty if they have none.
     """
     groups = {example.group for example in examples}
     if groups - {None}:
-        return f"The {len(examples):,} evaluated rows are judged as {len(groups):,} groups, whose rows belong together."
+        return (
+            f"The {len(examples):,} evaluated rows form {len(groups):,} groups; rows of a group are resampled together."
+        )
     if not columns or not examples:
         return None
     shared: Mapping[str, int] = {
@@ -70,5 +71,5 @@ def note_on(examples: Sequence[Example], columns: Sequence[str]) -> str | None:
         return None
     return (
         f"Intervals may be too narrow: {shared[column]:,} of the {len(examples):,} rows share their '{column}' with "
-        f"another row; set data.group={column} to judge such rows together."
+        f"another row; set data.group={column} to treat such rows as one group."
     )

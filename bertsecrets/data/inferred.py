@@ -1,4 +1,4 @@
-"""A task made from data of the user's own: what the columns of a file or of a data set tell about it."""
+"""Infer a task from the columns of the user's own file or data set."""
 
 import logging
 import math
@@ -16,22 +16,22 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
 
 MOST_CLASSES = 100
-"""Different values of a column that are taken for classes."""
+"""Most distinct values of a column of classes."""
 
 MOST_NUMBERED = 20
-"""Different whole numbers that are taken for classes; more are scores."""
+"""Most distinct whole numbers that count as classes; more are scores."""
 
 _EVALUATED = (VALIDATION, "valid", "val", "dev", "test")
-"""Splits of a data set to evaluate on, the first that has labels."""
+"""Splits of a data set to evaluate on; the first one with labels is used."""
 
 _NAMED = 3
-"""Values that are not numbers which a message names."""
+"""Most non-numeric values that a message lists."""
 
 _LIST_MARKS = "|;,"
-"""What separates labels where a row has several."""
+"""Separators between several labels in one row."""
 
 _MISSING = frozenset({"na", "n/a", "nan", "null", "none", "?", "missing", "unknown"})
-"""Names of classes that often stand for a missing label."""
+"""Class names that often mean a missing label."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,17 +45,17 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
     Args:
         config: With ``source`` a format of files or ``hub``, and the names of the columns.
         otherwise: The split to evaluate on if the data have no evaluation rows: ``held_out`` or ``all``.
-        outputs: Those of the model that the data are for; of two or more, whole numbers are classes. 0 if unknown.
+        outputs: Number of outputs of the model to be used; if two or more, whole numbers are classes. 0 if unknown.
 
     Raises:
-        UserError: If the data cannot be read, lack a column, or the labels are neither classes nor scores, or a text
-            column is the label column.
+        UserError: If the data cannot be read or lack a column, the labels are neither classes nor scores, or a text
+            column is also the label column.
     """
     texts = [config.text] if isinstance(config.text, str) else list(config.text)
     if config.label in texts:
         raise UserError(
-            f"data.text and data.label both name column '{config.label}', so the model would read the label; name "
-            "another column in one of them."
+            f"data.text and data.label are both '{config.label}', so the model would read the label; change one of "
+            "them."
         )
     layout, source, task = _source(config, texts)
     splits = source.splits()
@@ -71,8 +71,8 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
     plain = [column for column, feature in train.features.items() if _is_plain(feature)]
     if config.label not in plain:
         raise UserError(
-            f"{where} holds {train.features[config.label]}; expected a text or a number in each row, as a row can have "
-            "one label only (tasks with several labels for a text are not supported)."
+            f"{where} contains {train.features[config.label]}; expected one text or number per row (tasks with "
+            "several labels per text are not supported)."
         )
     evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
     names = getattr(train.features[config.label], "names", None)
@@ -107,10 +107,8 @@ def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], Fil
     else:
         name = config.dataset or config.path
         if name is None:
-            raise UserError(
-                "data=hub needs a task, data.dataset=<name on the hub> or data.path=<folder>; give one of them."
-            )
-        # A folder needs no name of the hub, which the layout then repeats.
+            raise UserError("data=hub needs one of: a task, data.dataset=<name on the hub>, data.path=<folder>.")
+        # A local folder needs no hub name; the layout repeats its path.
         layout = {"hub": {"path": name, "name": config.dataset_config, **columns}}
         short = name.rpartition("/")[2] if config.dataset is not None else Path(name).expanduser().resolve().name
     named = {"name": _name(short)}
@@ -121,12 +119,12 @@ def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], Fil
 
 
 def _sentence(name: str) -> str:
-    """What begins a sentence on some data: "File 'x.csv'", "Data set 'x'"."""
+    """The beginning of a sentence about a data set: "File 'x.csv'", "Data set 'x'"."""
     return f"File {name}" if name.startswith("'") else f"D{name[1:]}"
 
 
 def _is_plain(feature: Any) -> bool:
-    """Whether a column holds a text or a number in each row."""
+    """Whether a column contains a text or a number in each row."""
     import datasets
 
     return isinstance(feature, (datasets.Value, datasets.ClassLabel))
@@ -138,9 +136,7 @@ def _labelled(split: Any, column: str) -> bool:
 
 
 def _target(values: Sequence[Sequence[Any]], config: SourceConfig, where: str, outputs: int) -> dict[str, Any]:
-    """Classes, or the range of scores, of the values of a label column: those to train on, then those to evaluate on,
-    if any.
-    """
+    """The classes, or the range of scores, of a label column, from training rows and then any evaluation rows."""
     different = list(dict.fromkeys(chain.from_iterable(values)))
     numbers = [_number(value) for value in different]
     numeric = [number for number in numbers if number is not None]
@@ -153,19 +149,19 @@ def _target(values: Sequence[Sequence[Any]], config: SourceConfig, where: str, o
     if config.target == "scores" or (config.target == "auto" and scores):
         if len(numeric) < len(different):
             raise UserError(
-                f"{where} holds {shown(different[numbers.index(None)])}; data.target=scores expects numbers."
+                f"{where} contains {shown(different[numbers.index(None)])}; data.target=scores expects numbers."
             )
         if len(set(numeric)) == 1:
-            raise UserError(f"{where} holds only {shown(different[0])}; expected at least two different scores.")
+            raise UserError(f"{where} contains only {shown(different[0])}; expected at least two different scores.")
         return {"label_range": [min(numeric), max(numeric)], "metrics": ["pearson", "spearman"]}
     most = max(MOST_CLASSES, outputs)
     if len(different) > most:
         expected = "at most" if outputs > 1 else "numbers, or at most"
         raise UserError(
-            f"{where} holds {len(different):,} different values, such as {shown(different[0])}; expected {expected} "
-            f"{most} classes: name another column with data.label."
+            f"{where} has {len(different):,} distinct values, such as {shown(different[0])}; expected {expected} "
+            f"{most} classes: choose another column with data.label."
         )
-    # Numbers in their order, texts in that of the alphabet.
+    # Sort numbers by value and texts alphabetically.
     ordered = sorted(different, key=lambda value: (_number(value) or 0.0, str(value)))
     _check_classes([str(value) for value in values[0]], where)
     return _classes([str(value) for value in ordered], where)
@@ -174,13 +170,13 @@ def _target(values: Sequence[Sequence[Any]], config: SourceConfig, where: str, o
 def _check_repeated(
     values: Sequence[Any], config: SourceConfig, where: str, other_columns: Callable[[], Mapping[str, Sequence[Any]]]
 ) -> None:
-    """Raise UserError if each row has a value of its own, as an identifier has; decimals may be scores.
+    """Raise UserError if every row has a distinct value, like an identifier; decimals may be scores.
 
     Args:
         values: The label of each row.
-        config: Names the target; what it says is taken as meant.
+        config: Names the target; an explicit target is accepted without this check.
         where: The column, for the message.
-        other_columns: Makes the other columns with their values, of which the message names those that could be labels.
+        other_columns: Yields the other columns with their values; the message lists possible label columns.
     """
     if config.target != "auto" or len(values) <= MOST_NUMBERED or len(set(values)) < len(values):
         return
@@ -190,27 +186,28 @@ def _check_repeated(
         name for name, column in other_columns().items() if 1 < len(set(column)) <= min(MOST_CLASSES, len(column) / 2)
     ]
     advice = (
-        f"name a column whose values repeat: data.label={' or data.label='.join(possible)}"
+        f"choose a column whose values repeat: data.label={' or data.label='.join(possible)}"
         if possible
-        else "no other column has classes: give a column of labels, or data.target=scores if these numbers are scores"
+        else "no other column looks like classes: add a column of labels, or set data.target=scores if these numbers "
+        "are scores"
     )
     raise UserError(
-        f"{where} has a value of its own for each of the {len(values):,} rows, so it identifies rows and labels none; "
-        f"{advice}."
+        f"{where} has a different value in each of the {len(values):,} rows, so it looks like an identifier, not a "
+        f"label; {advice}."
     )
 
 
 def _check_single(different: Sequence[Any], where: str) -> None:
-    """Raise UserError if values list several labels, such as ``a|b`` where ``a`` and ``b`` are values, too."""
+    """Raise UserError if values list several labels, such as ``a|b`` where ``a`` and ``b`` are also values."""
     texts = [str(value) for value in different]
     for mark in _LIST_MARKS:
         lists = [text for text in texts if mark in text.strip(mark)]
         labels = {part.strip() for text in texts for part in text.split(mark)}
         if lists and len(labels) < len(texts):
             raise UserError(
-                f"{where} holds several labels in one row, such as {shown(lists[0])}; tasks with several labels for a "
-                "text are not supported: keep one label in each row, or give data.target=classes to take every "
-                "combination for a class."
+                f"{where} has several labels in one row, such as {shown(lists[0])}; tasks with several labels per "
+                "text are not supported: keep one label in each row, or set data.target=classes to treat every "
+                "combination as a class."
             )
 
 
@@ -220,15 +217,15 @@ def _check_numbers(different: Sequence[Any], numbers: Sequence[float | None], sc
     if 0 < len(texts) < len(different) / 2:
         more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
         raise UserError(
-            f"{where} holds numbers, but also {', '.join(map(shown, texts[:_NAMED]))}{more}; remove these rows, or "
-            "give data.target=classes to take every value for a class."
+            f"{where} contains numbers, but also {', '.join(map(shown, texts[:_NAMED]))}{more}; remove these rows, or "
+            "set data.target=classes to treat every value as a class."
         )
     first: dict[float, Any] = {}
     for value, number in zip(different, numbers, strict=True):
         if number is not None and first.setdefault(number, value) != value and not scores:
             raise UserError(
-                f"{where} holds {shown(first[number])} and {shown(value)}, which are the same number; write it in one "
-                "way, or give data.target=classes to keep them apart."
+                f"{where} contains {shown(first[number])} and {shown(value)}, which are the same number; use one "
+                "spelling, or set data.target=classes to keep them apart."
             )
 
 
@@ -236,40 +233,39 @@ def _check_classes(names: Sequence[str], where: str) -> None:
     """Raise UserError if there are fewer than two classes."""
     different = list(dict.fromkeys(names))
     if len(different) < 2:
-        raise UserError(f"{where} holds one class only ({', '.join(map(shown, different))}); expected at least two.")
+        raise UserError(f"{where} has only one class ({', '.join(map(shown, different))}); expected at least two.")
 
 
 def _classes(names: list[str], where: str) -> dict[str, Any]:
     _check_classes(names, where)
     for name in names:
-        # What an interpolation of the configuration begins with, or a missing value, is not read back as a text.
+        # The start of an interpolation, or a missing value, would not be read back as a text.
         if "${" in name or name == "???" or not name.isprintable() or len(name) > _LONGEST_CLASS:
             raise UserError(
-                f"{where} holds {shown(name)}, which cannot be the name of a class; rename it to at most "
-                f"{_LONGEST_CLASS} "
+                f"{where} contains {shown(name)}, which cannot be a class name; rename it to at most {_LONGEST_CLASS} "
                 "printable characters without '${'."
             )
     doubts = _doubts(names)
     if doubts:
         _log.warning(
-            f"{where}: {'; '.join(doubts)}. Each counts as a class of its own; if that is not meant, correct or remove "
-            "these rows."
+            f"{where}: {'; '.join(doubts)}. Each counts as a separate class; correct or remove these rows if that is "
+            "not intended."
         )
     return {"labels": names, "metrics": ["accuracy", "matthews"]}
 
 
 def _doubts(names: Sequence[str]) -> list[str]:
-    """What is odd about the names of classes, as parts of a sentence.
+    """Suspicious class names, as parts of a sentence.
 
     >>> _doubts(["Yes", "no", "yes", "NA"])
-    ["'Yes' and 'yes' differ in case alone", "'NA' may stand for a missing label"]
+    ["'Yes' and 'yes' differ only in case", "'NA' may stand for a missing label"]
     >>> _doubts(["-1", "0", "1"]), _doubts(["-1", "1"])
     (["'-1' may stand for a missing label"], [])
     """
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(name.casefold().strip(), []).append(name)
-    doubts = [f"{' and '.join(map(shown, same))} differ in case alone" for same in alike.values() if len(same) > 1]
+    doubts = [f"{' and '.join(map(shown, same))} differ only in case" for same in alike.values() if len(same) > 1]
     counted = set(names) == {"-1", *map(str, range(len(names) - 1))}
     missing = [name for name in names if name.casefold().strip() in _MISSING or (name == "-1" and counted)]
     return doubts + [f"{shown(name)} may stand for a missing label" for name in missing]
@@ -284,5 +280,5 @@ def _number(value: Any) -> float | None:
 
 
 def _name(stem: str) -> str:
-    """A name for folders, made from that of a file or a data set."""
+    """A folder name derived from the name of a file or data set."""
     return re.sub(r"[^\w.-]+", "_", stem).strip("._-")[:_LONGEST_NAME] or "own"

@@ -42,15 +42,15 @@ class TaskData(pl.LightningDataModule):
         max_length: Longest sequence in tokens, special tokens included.
         seed: Seed of the training order, of the sample that ``limit_train`` draws, and of permuted labels.
         annotator: Annotates the words of the evaluation sets; None keeps the source's own annotation.
-        choosing: Share of the training rows that is not trained on and is the evaluation set ``choosing``, by which a
-            checkpoint may be chosen; None for none.
+        choosing: Share of the training rows that is set aside as the evaluation set ``choosing``, for choosing a
+            checkpoint; None for no such set.
 
     Attributes:
-        rows: What tells the rows of each split that was read from others.
+        rows: A fingerprint of the rows of each split that was read.
         remarks: Further sentences for :attr:`notes`.
 
     Raises:
-        UserError: If the source does not have the task, or a control does not fit the task.
+        UserError: If the source lacks the task, or a control does not fit the task.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TaskData(pl.LightningDataModule):
         self._examples: dict[str, list[Example]] = {}
         self._encoded: dict[tuple[str, int, int | None], EncodedSplit] = {}
         self._pairs: dict[str, SentencePairs] = {}
-        # The mismatched set of MNLI is often absent; the first set must be there.
+        # MNLI's mismatched set is often absent; the first set must exist.
         self.evaluation = {
             name: split for i, (name, split) in enumerate(task.evaluation.items()) if i == 0 or self.source.has(split)
         }
@@ -121,7 +121,7 @@ class TaskData(pl.LightningDataModule):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on the controls, and on what was left out or unusual in the files read so far."""
+        """Sentences about the controls, and about skipped or unusual rows in the files read so far."""
         return (*self.config.controls, *self.source.notes, *self.remarks)
 
     def prepare_data(self) -> None:
@@ -129,7 +129,7 @@ class TaskData(pl.LightningDataModule):
         self.source.prepare()
 
     def setup(self, stage: str) -> None:
-        """Read the splits that a stage needs; for a task without labels, the evaluation sets alone.
+        """Read the splits that a stage needs; for a task without labels, only the evaluation sets.
 
         Raises:
             UserError: If a split is missing, empty, not valid or not labelled.
@@ -196,9 +196,9 @@ class TaskData(pl.LightningDataModule):
                 )
             if encoded.written:
                 note = (
-                    f"{encoded.written:,} of the {len(encoded):,} examples of split '{split}' have a special token, "
-                    f"such as {self.tokenizer.sep_token or self.tokenizer.pad_token}, in their texts; it counts as "
-                    "special, not as a word."
+                    f"{encoded.written:,} of the {len(encoded):,} examples of split '{split}' contain a special "
+                    f"token, such as {self.tokenizer.sep_token or self.tokenizer.pad_token}, in their texts; it is "
+                    "treated as special, not as a word."
                 )
                 if note not in self.remarks:
                     self.remarks.append(note)
@@ -217,9 +217,7 @@ class TaskData(pl.LightningDataModule):
         return cut.examples
 
     def check_evaluation(self, name: str | None) -> str:
-        """The name of an evaluation set; None stands for the task's first. Raises UserError if there is none of that
-        name.
-        """
+        """The name of an evaluation set, by default the task's first. Raises UserError if it does not exist."""
         if name is None:
             return self.evaluation_names[0]
         if name not in self.evaluation_names:
@@ -276,7 +274,7 @@ class TaskData(pl.LightningDataModule):
         return kind(
             dataset,
             sampler=sampler,
-            # The sampler deals whole batches, of sizes that PyTorch's own batching cannot make.
+            # The sampler yields whole batches, whose varying sizes PyTorch's batching cannot produce.
             batch_size=None,
             num_workers=self.config.num_workers,
             pin_memory=torch.cuda.is_available(),
@@ -286,7 +284,7 @@ class TaskData(pl.LightningDataModule):
         return [self.evaluation_loader(name) for name in self.evaluation_names]
 
     def test_dataloader(self) -> list[DataLoader[Batch]]:
-        """The test splits in the order of ``task.test``, without those that are missing; batches have no labels."""
+        """The test splits in the order of ``task.test``, without missing ones; batches have no labels."""
         splits = [split for split in self.task.test.values() if self.source.has(split)]
         return [self.loader_of(self.encoded(split)) for split in splits]
 
@@ -306,7 +304,7 @@ class TaskData(pl.LightningDataModule):
 
         Args:
             name: One of ``evaluation_names``.
-            max_examples: Take a random sample of this many, drawn with ``seed``.
+            max_examples: Size of a random sample, drawn with ``seed``.
             max_length, pad_to: Truncate and pad to these lengths instead of the task's.
 
         Raises:
@@ -321,11 +319,11 @@ class TaskData(pl.LightningDataModule):
         return self.loader_of(dataset, sample_positions(len(dataset), max_examples, seed))
 
     def check_apart(self, what: str) -> None:
-        """Raise UserError if the training rows, by which something is chosen or taught, are those that judge it."""
+        """Raise UserError if the same rows would be used for training or selection and for testing."""
         if ALL in self.evaluation.values():
             raise UserError(
-                f"{what} needs rows apart from those that test it, but all rows are evaluated; give "
-                "data.eval_fraction=0.5 to test on half of them, or data.eval_path=<file with rows to test on>."
+                f"{what} needs rows apart from the test rows, but all rows are used for evaluation; set "
+                "data.eval_fraction=0.5 to test on half of them, or data.eval_path=<file with test rows>."
             )
 
     def training_sample(self, max_examples: int) -> DataLoader[Batch]:
@@ -374,17 +372,17 @@ class TaskData(pl.LightningDataModule):
         if 0 < without < len(labels):
             raise UserError(
                 f"{without:,} of the {len(labels):,} rows of split '{split}' of task '{self.task.name}' have no label "
-                "(none, or -1 in a data set of the hub); give them labels or remove them, or choose another split."
+                "(empty, or -1 in a hub data set); add labels, remove the rows, or choose another split."
             )
         if without:
             raise UserError(f"Split '{split}' of task '{self.task.name}' has no labels; choose a labelled one.")
         return torch.tensor(labels, dtype=torch.float32 if self.task.is_regression else torch.int64)
 
     def constant_prediction(self) -> float:
-        """The constant baseline's answer: :func:`constant_predictions` of the first evaluation set.
+        """The constant baseline's prediction: :func:`constant_predictions` of the first evaluation set.
 
-        Training rows differ between seeds, and a class that most of them have and few evaluated ones is too easily
-        beaten.
+        Training rows differ between seeds, and their most frequent class would be too easy to beat if it is rare in the
+        evaluation set.
         """
         label_N = self.labels(next(iter(self.evaluation.values())))
         return float(constant_predictions(label_N, self.task, 1).item())
@@ -403,9 +401,9 @@ def _one_sentence(example: Example, index: int) -> Example:
 
 
 def permuted_labels(examples: Sequence[Example], seed: int) -> list[Example]:
-    """The examples with their labels shuffled among them; the same seed gives the same order."""
+    """The examples with shuffled labels; the same seed gives the same order."""
     labels = [example.label for example in examples]
-    # A stream of its own: the same one draws the training sample.
+    # A separate random stream: the usual one draws the training sample.
     random.Random(f"labels {seed}").shuffle(labels)
     return [replace(example, label=label) for example, label in zip(examples, labels, strict=True)]
 

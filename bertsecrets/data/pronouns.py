@@ -7,7 +7,7 @@ Gender = Literal["masculine", "feminine", "neuter"]
 
 
 class Agreement(NamedTuple):
-    """Person (1 to 3), number and gender; None where a word does not tell."""
+    """Person (1 to 3), number and gender; None where a word leaves it open."""
 
     person: int | None
     number: Number | None

@@ -1,4 +1,4 @@
-"""What an encoder was called with, as a split: anybody's batches, without a task or a tokenizer."""
+"""Recorded inputs of an encoder as a split, without a task or a tokenizer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,12 +32,12 @@ class EncoderInputs:
         """The inputs among the arguments of an encoder's forward pass, by name.
 
         Raises:
-            UserError: If the encoder gets no token ids, or its pass depends on more than a number for each token.
+            UserError: If the encoder receives no token ids, or depends on inputs that are not one number per token.
         """
         given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         if "input_ids" not in given:
             raise UserError(
-                "The encoder is called without input_ids, so its texts are not known; pass input_ids instead of "
+                "The encoder is called without input_ids, so its texts are unknown; pass input_ids instead of "
                 f"{' and '.join(given) or 'nothing'}."
             )
         ids_BS = given["input_ids"]
@@ -45,10 +45,10 @@ class EncoderInputs:
         for name, value in given.items():
             if name not in _PER_TOKEN or value.shape not in (ids_BS.shape, (1, *ids_BS.shape[1:])):
                 raise UserError(
-                    f"The encoder is called with {name} of shape {list(value.shape)}; expected one number for each "
-                    f"token ({', '.join(_PER_TOKEN)}, {list(ids_BS.shape)})."
+                    f"The encoder is called with {name} of shape {list(value.shape)}; expected one number per token "
+                    f"({', '.join(_PER_TOKEN)}, {list(ids_BS.shape)})."
                 )
-        # Lightning validates in inference mode, whose tensors cannot take part in a backward pass: hence the copy.
+        # Copied, because Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
         with torch.inference_mode(False):
             return cls({name: value.expand_as(ids_BS).long().cpu().clone() for name, value in given.items()})
 
@@ -60,7 +60,7 @@ class EncoderInputs:
     def rows(self) -> list[dict[str, Tensor]]:
         """The inputs of each text, without the padding after its last token."""
         mask_BS = self.tensors["attention_mask"]
-        # Padding before the text stays: it shifts the positions of an encoder that counts them itself.
+        # Left padding is kept: it shifts the positions of an encoder that counts them itself.
         position_S = torch.arange(1, mask_BS.shape[1] + 1)
         lengths = ((mask_BS != 0) * position_S).amax(1).tolist()
         return [
@@ -70,13 +70,13 @@ class EncoderInputs:
 
 
 class RecordedSplit(EncodedSplit):
-    """Recorded inputs as a split, which gives batches padded on the right.
+    """Recorded inputs as a split whose batches are padded on the right.
 
     Args:
         rows: The inputs of each text, from :meth:`EncoderInputs.rows`.
         index: The number of each example.
-        tokenizer: The tokenizer of the texts, which knows special tokens and spells the others; None if unknown: then
-            a token that begins, or ends, every text is a special one.
+        tokenizer: The tokenizer of the texts, which identifies special tokens and decodes the others. If None, a token
+            that starts or ends every text is treated as special.
         pad_id: The id of padding.
         label_N: Classes (int64) or scores (float32); None without labels.
     """

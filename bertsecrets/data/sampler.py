@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 _POOL = 50
-"""Training sorts by length within pools of this many batches: batches have even lengths and are still shuffled."""
+"""Training sorts by length within pools of this many batches: batches have similar lengths and are still shuffled."""
 
 _POOLS = 4
 """Least number of pools per epoch: a small split in one pool would give the same batches in every epoch."""
@@ -28,7 +28,7 @@ class BatchSpec:
 class BucketedTrainSampler(Sampler[BatchSpec]):
     """Shuffled batches of similar length, each split over all processes.
 
-    ``batch_size`` counts the examples of all processes together: no hyper-parameter changes with the number of
+    ``batch_size`` counts the examples of all processes together: hyperparameters do not depend on the number of
     devices. If the processes' shares of a batch differ in size, ``weight`` = processes x share / batch makes the mean
     of their gradients the gradient of the whole batch's mean loss. A process without an example computes the batch's
     first one with weight 0.
@@ -36,7 +36,7 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
     Args:
         lengths: Length of each example in tokens.
         batch_size: Examples in a batch of all processes; one batch per epoch may have fewer.
-        seed: The order depends on seed and epoch alone.
+        seed: The order depends only on seed and epoch.
         rank, world_size: Number of this process, and of processes.
     """
 
@@ -58,7 +58,7 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
 
     def batches(self) -> list[list[int]]:
         """The epoch's batches of all processes, in order."""
-        # Were they added, the second epoch of one seed would be the first of the next.
+        # If seed and epoch were added, the second epoch of one seed would equal the first of the next.
         generator = torch.Generator().manual_seed(self.seed * 100_003 + self.epoch)
         order = torch.randperm(len(self.lengths), generator=generator).tolist()
         # A multiple of the batch size, so that only the last pool can end with a smaller batch.
@@ -68,7 +68,7 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
             # The sort is stable: examples of equal length keep the epoch's random order.
             pool = sorted(order[start : start + size], key=self.lengths.__getitem__)
             batches += [pool[i : i + self.batch_size] for i in range(0, len(pool), self.batch_size)]
-        # A pool's batches go from short to long examples, which training should not.
+        # Within a pool, batches are sorted from short to long, so they are shuffled.
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
     def __iter__(self) -> Iterator[BatchSpec]:
@@ -83,7 +83,7 @@ class BucketedEvalSampler(Sampler[BatchSpec]):
     """Batches of similar length, every example in exactly one; whole batches are distributed over the processes.
 
     Batches, and the numbers computed from them, do not depend on the number of processes (up to 16). A small set gets
-    smaller batches, so every process has one: the others would wait for it when they gather results.
+    smaller batches, so that every process has at least one; otherwise gathering results would hang.
 
     Args:
         lengths: Length of each example in tokens.
@@ -142,5 +142,5 @@ class ResumableDataLoader(DataLoader[Any]):
         return self._loaded or {"epoch": self.sampler.epoch, "dealt": self._delivered % len(self)}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Start the next iteration after as many batches, if it is of the same epoch."""
+        """Start the next iteration after this many batches, if it is in the same epoch."""
         self._loaded = dict(state)

@@ -1,4 +1,4 @@
-"""Pairs of sentences for a model that embeds each sentence by itself."""
+"""Pairs of sentences for a model that embeds each sentence separately."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ class SentencePairs(Dataset[Batch]):
             if len(example.texts) != 2:
                 raise UserError(
                     f"Example {example.index} has {len(example.texts)} text{'s' * (len(example.texts) != 1)}; a "
-                    "sentence-embedding model is judged by the similarity of pairs of sentences."
+                    "sentence-embedding model is evaluated on pairs of sentences."
                 )
             if not all(text.strip() for text in example.texts):
                 raise UserError(f"Example {example.index} has an empty sentence; give two sentences with words.")
@@ -56,7 +56,7 @@ class SentencePairs(Dataset[Batch]):
         return len(self.examples)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SentencePairs":
-        """The split itself: nothing changes it."""
+        """The split itself, which is never modified."""
         return self
 
     def __getitem__(self, selection: Sequence[int] | BatchSpec) -> Batch:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NEGATIONS = frozenset(
     ["cannot", "n't", "neither", "never", "no", "nobody", "none", "nor", "not", "nothing", "nowhere", "n’t", "nt"]
 )
-"""English words that negate, for pipelines with a parser without the relation ``neg``."""
+"""English negation words, for parsers without the relation ``neg``."""
 
 _UNUSED = ("ner", "lemmatizer", "textcat")
 
@@ -38,7 +38,7 @@ _UNIVERSAL_NAMES = {
     "quantmod": "advmod",
     "relcl": "acl:relcl",
 }
-"""Relations of ClearNLP, which spaCy's English pipelines use, and their names in Universal Dependencies."""
+"""ClearNLP relations, used by spaCy's English pipelines, and their Universal Dependencies names."""
 
 
 class SpacyPipeline:
@@ -85,7 +85,7 @@ class SpacyPipeline:
             map(len, docs)
         ):
             raise UserError(
-                f"spaCy pipeline '{self.name}' tags and parses nothing (its components: "
+                f"spaCy pipeline '{self.name}' has neither a tagger nor a parser (its components: "
                 f"{', '.join(self._loaded.pipe_names) or 'none'}); use one with a tagger and a parser, such as "
                 "en_core_web_md."
             )
@@ -113,16 +113,16 @@ def _pipeline_folder(name: str) -> Path:
     if name in _installed():
         return Path(spacy.util.get_package_path(name))
     if folder.is_dir():
-        raise UserError(f"Folder '{name}' holds no spaCy pipeline (meta.json); give one that nlp.to_disk wrote.")
+        raise UserError(f"Folder '{name}' has no spaCy pipeline (meta.json); give a folder written by nlp.to_disk.")
     suggestion = f"; {choices(name, installed)}" if (installed := _installed()) else ""
     raise UserError(
         f"spaCy pipeline '{name}' is neither installed nor a folder: install it with python -m spacy download {name}, "
-        f"or give a folder that nlp.to_disk wrote{suggestion}."
+        f"or give a folder written by nlp.to_disk{suggestion}."
     )
 
 
 def _installed() -> set[str]:
-    """Names of the installed packages that say that they are pipelines.
+    """Names of the installed packages that declare themselves as pipelines.
 
     A pipeline's package is imported, and its name may come from a run's folder: it must not be any package.
     """

@@ -1,4 +1,4 @@
-"""The special tokens whose attention analyses look at."""
+"""The special tokens whose attention is analysed."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,17 +15,17 @@ SPECIAL_TOKENS = {"sep": "[SEP]", "cls": "[CLS]"}
 """Their names in settings, with their labels."""
 
 TokenNames = Annotated[Sequence[Literal["sep", "cls"]], Field(min_length=1, description="a list of sep and cls")]
-"""A setting that lists some of them."""
+"""A setting that lists special tokens."""
 
 
 def special_token_ids(tokenizer: "PreTrainedTokenizerBase", names: Iterable[str], setting: str) -> dict[str, int]:
-    """The tokenizer's ids of special tokens; ``setting`` is the one that lists the names.
+    """The tokenizer's ids of special tokens; ``setting`` is the setting that lists their names.
 
     Raises:
-        UserError: If the tokenizer has no such token.
+        UserError: If the tokenizer lacks one of the tokens.
     """
     ids = {"sep": tokenizer.sep_token_id, "cls": tokenizer.cls_token_id}
     for name in names:
         if ids[name] is None:
-            raise UserError(f"The tokenizer has no {SPECIAL_TOKENS[name]} token; leave it out of {setting}.")
+            raise UserError(f"The tokenizer has no {SPECIAL_TOKENS[name]} token; remove it from {setting}.")
     return {name: int(ids[name]) for name in names}

@@ -1,4 +1,4 @@
-"""What a task is: its columns, labels, metrics and splits."""
+"""The definition of a task: its columns, labels, metrics and splits."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -8,12 +8,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import LONGEST, SHORTEST, Name, Settings
 
-# YAML reads a bare yes, no, on or off as a truth value and a bare number as a number.
+# YAML reads a bare yes, no, on or off as a boolean and a bare number as a number.
 _Names = Annotated[
     tuple[str, ...],
-    Field(strict=False, description="a list of names, in quotes where YAML reads something else"),
+    Field(strict=False, description="a list of names, quoted where YAML would read something else"),
 ]
-_NameMap = Annotated[dict[str, str], Field(description="names and their values, in quotes where YAML reads numbers")]
+_NameMap = Annotated[dict[str, str], Field(description="names and their values, quoted where YAML would read numbers")]
 
 
 def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
@@ -23,14 +23,14 @@ def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
 
 
 def _check_number(value: Any) -> Any:
-    # Python takes true for 1.
+    # Python treats true as 1.
     if isinstance(value, bool):
         raise ValueError("not a number")
     return value
 
 
 class _TaskSection(Settings):
-    """A section of ``conf/task``, where a key that is null has its default."""
+    """A section of ``conf/task``, in which a null key means its default."""
 
     @model_validator(mode="before")
     @classmethod
@@ -41,7 +41,7 @@ class _TaskSection(Settings):
 
 
 class HubLayout(_TaskSection):
-    """Where the hub keeps a task's rows.
+    """Location of a task's rows on the hub.
 
     Attributes:
         path: Data set, e.g. ``"nyu-mll/glue"``.
@@ -50,14 +50,14 @@ class HubLayout(_TaskSection):
         label: Name of the label column.
     """
 
-    path: str = Field(description="the name of a data set of the hub, e.g. nyu-mll/glue")
+    path: str = Field(description="the name of a data set on the hub, e.g. nyu-mll/glue")
     texts: _Names
     name: str | None = Field(default=None, description="the name of a configuration of the data set")
     label: str = Field(default="label", description="the name of the label column")
 
 
 class TsvLayout(_TaskSection):
-    """Where a folder in the original GLUE layout keeps a task's rows.
+    """Location of a task's rows in a folder with the original GLUE layout.
 
     Attributes:
         folder: Folder under ``data.root``.
@@ -79,7 +79,7 @@ class TsvLayout(_TaskSection):
 
 
 class TableLayout(_TaskSection):
-    """The columns of a file of the user's own, which ``data.path`` names.
+    """The columns of the user's own file at ``data.path``.
 
     Attributes:
         texts: Names of the text columns.
@@ -91,11 +91,12 @@ class TableLayout(_TaskSection):
 
 
 class ConlluLayout(_TaskSection):
-    """Where a folder of treebanks keeps a task's sentences.
+    """Location of a task's sentences in a folder of treebanks.
 
     Attributes:
         folder: Folder under ``data.root``.
-        files: Split -> file name; empty to take every CoNLL file of the folder, with splits by their names.
+        files: Split -> file name; empty to use every CoNLL file in the folder, with splits inferred from the file
+            names.
     """
 
     folder: str = Field(description="the name of a folder under data.root")
@@ -103,11 +104,11 @@ class ConlluLayout(_TaskSection):
 
 
 class CoreferenceLayout(_TaskSection):
-    """Where documents with annotated coreference are.
+    """Location of documents with annotated coreference.
 
     Attributes:
-        folder: Folder under ``data.root``; every file below it is taken, with splits by their names. The demo's is part
-            of the package.
+        folder: Folder under ``data.root``; every file below it is used, with splits inferred from the file names. The
+            demo's folder is part of the package.
     """
 
     folder: str = Field(description="the name of a folder under data.root")
@@ -121,7 +122,7 @@ class Training(_TaskSection):
         batch_size: Training examples per step, of all processes together.
         max_epochs: Epochs.
         max_length: Longest sequence in tokens, special tokens included.
-        limit_train: Size of a random sample of the training examples, where ``data.limit_train`` takes it from here.
+        limit_train: Size of a random sample of the training examples, used by ``data.limit_train``'s default.
     """
 
     learning_rate: float = Field(gt=0, le=1, description="a number above 0 and up to 1")
@@ -136,21 +137,21 @@ class Task(_TaskSection):
 
     Attributes:
         name: Name in configs, tables and figures, e.g. ``"mrpc"``.
-        metrics: Names from ``bertsecrets.models.metrics.METRICS``; the first one is tested, and chooses the best
-            checkpoint.
+        metrics: Names from ``bertsecrets.models.metrics.METRICS``; the first is used for tests and for choosing the
+            best checkpoint.
         texts: Sentences per example, 1 or 2.
         labels: Class names in the order of their indices; empty for a regression task. A task with neither labels nor
             ``label_range`` nor metrics provides sentences to analyse, not to fine-tune on.
-        tsv_labels: Label as written in a TSV file -> class name, where the two differ.
+        tsv_labels: Label as written in a TSV file -> class name, if they differ.
         label_range: Smallest and largest score of a regression task, else None.
-        evaluation: Name in front of its metrics -> split, e.g. ``{"val": "validation"}``; sets after the first may be
-            missing from a TSV folder. The split ``held_out`` is a part of the training rows.
+        evaluation: Prefix of its metrics -> split, e.g. ``{"val": "validation"}``; sets after the first may be missing
+            from a TSV folder. The split ``held_out`` is a part of the training rows.
         test: The same for the test splits.
-        hub, tsv, table, conllu, coreference: Where each source keeps its rows; None if the source lacks the task.
-        demo: Whether the project generates it.
-        source: The source that ``data=auto`` takes: one of an installed package, or ``module:Class``; None to tell by
-            the layouts.
-        layout: Where that source keeps its rows: keys of its own.
+        hub, tsv, table, conllu, coreference: Location of the rows in each source; None if the source lacks the task.
+        demo: Whether the rows are generated by the project.
+        source: The source that ``data=auto`` uses: the name of one from an installed package, or ``module:Class``; None
+            to infer it from the layouts.
+        layout: Location of the rows in that source, in its own keys.
     """
 
     name: Name
@@ -193,7 +194,7 @@ class Task(_TaskSection):
 
 
 def task_from_config(config: Mapping[str, Any]) -> Task:
-    """The task of a ``conf/task/*.yaml``; its ``training`` section is checked, too.
+    """The task of a ``conf/task/*.yaml``; its ``training`` section is checked as well.
 
     Raises:
         UserError: If a key is unknown or missing, a value does not fit, or keys contradict each other.
@@ -201,7 +202,7 @@ def task_from_config(config: Mapping[str, Any]) -> Task:
     task = Task.read("task", {key: value for key, value in config.items() if key != "training"})
     Training.read("task.training", config.get("training"))
     if task.is_labelled and not task.metrics:
-        raise UserError(f"Task '{task.name}' has no metrics; name at least one in task.metrics.")
+        raise UserError(f"Task '{task.name}' has no metrics; set at least one in task.metrics.")
     if not task.evaluation:
         raise UserError(f"Task '{task.name}' has no evaluation sets; expected e.g. evaluation: {{val: validation}}.")
     _check_labels(task)
@@ -225,13 +226,13 @@ def _check_layouts(task: Task) -> None:
     for section, layout in (("hub", task.hub), ("tsv", task.tsv), ("table", task.table)):
         if layout is not None and len(layout.texts) != task.texts:
             raise UserError(
-                f"task.{section}.texts names {len(layout.texts)} columns; expected {task.texts}, as task.texts says."
+                f"task.{section}.texts has {len(layout.texts)} columns; expected {task.texts} (task.texts)."
             )
     if task.conllu is not None and task.conllu.files:
         for split in task.evaluation.values():
             if split not in task.conllu.files:
                 raise UserError(
-                    f"task.evaluation names split '{split}', for which task.conllu.files has no file; "
+                    f"task.evaluation lists split '{split}', which has no file in task.conllu.files; "
                     f"{choices(split, task.conllu.files)}."
                 )
     if task.tsv is not None:
@@ -239,7 +240,7 @@ def _check_layouts(task: Task) -> None:
             if split not in task.tsv.files:
                 key = "Training needs" if split == "train" else "task.evaluation names"
                 raise UserError(
-                    f"{key} split '{split}', for which task.tsv.files has no file; {choices(split, task.tsv.files)}."
+                    f"{key} split '{split}', which has no file in task.tsv.files; {choices(split, task.tsv.files)}."
                 )
         for column in (*task.tsv.texts, task.tsv.label):
             if task.tsv.headless and column not in task.tsv.positions:

@@ -17,7 +17,7 @@ from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.errors import UserError
 
 _AT_ONCE = 1000
-"""Examples that are tokenised together."""
+"""Number of examples tokenised at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class Tokens:
     words: tuple[int, ...]
     truncated: bool
     written: bool
-    """Whether the text itself holds a special token, such as ``[SEP]``."""
+    """Whether the text itself contains a special token, such as ``[SEP]``."""
 
 
 class EncodedSplit(Dataset[Batch]):
     """A tokenised split: ``split[positions]`` is a :class:`Batch` padded to its longest example, on the right.
 
-    Whatever side the tokenizer pads: on the left, an encoder with absolute positions would see an example elsewhere in
-    every batch. Pairs are truncated by removing tokens from the longer sentence.
+    The tokenizer's own padding side is ignored: with left padding, absolute positions would depend on the batch. Pairs
+    are truncated by removing tokens from the longer sentence.
 
     Args:
         examples: The split; at least one.
@@ -62,17 +62,19 @@ class EncodedSplit(Dataset[Batch]):
     ) -> None:
         if not tokenizer.is_fast:
             raise UserError(
-                f"The tokenizer is a {type(tokenizer).__name__}, which gives no character offsets; use a model that "
-                "has a fast tokenizer (tokenizer.json)."
+                f"The tokenizer is a {type(tokenizer).__name__}, which gives no character offsets; use a model with a "
+                "fast tokenizer (tokenizer.json)."
             )
         if tokenizer.pad_token_id is None:
-            raise UserError(f"The tokenizer ({type(tokenizer).__name__}) has no padding token; use one that has one.")
+            raise UserError(
+                f"The tokenizer ({type(tokenizer).__name__}) has no padding token; use a tokenizer with one."
+            )
         self.examples = examples
         self.tokenizer = tokenizer
         self.pad_to = pad_to
         self.pad_to_multiple_of = pad_to_multiple_of or 1
         self.label_type = torch.float32 if regression else torch.int64
-        # What a tokenizer returns takes many times the memory of what is kept of it.
+        # A tokenizer's output takes many times the memory of the parts that are kept.
         self.rows = [
             row
             for first in range(0, len(examples), _AT_ONCE)
@@ -84,8 +86,8 @@ class EncodedSplit(Dataset[Batch]):
         if 0 in self.lengths:
             first = self.examples[self.lengths.index(0)]
             raise UserError(
-                f"{self.lengths.count(0)} of {len(self.rows)} texts have no token, e.g. {' '.join(first.texts)!r} (row "
-                f"{first.index}), and the tokenizer adds no special tokens; leave them out."
+                f"{self.lengths.count(0)} of {len(self.rows)} texts have no token, e.g. {' '.join(first.texts)!r} "
+                f"(row {first.index}), and the tokenizer adds no special tokens; remove them."
             )
         if pad_to is not None and pad_to < max(self.lengths):
             raise UserError(
@@ -93,7 +95,7 @@ class EncodedSplit(Dataset[Batch]):
             )
 
     def part(self, positions: Sequence[int]) -> "EncodedSplit":
-        """The examples at some positions as a split of their own."""
+        """The examples at some positions, as a separate split."""
         part = copy.copy(self)
         part.examples = [self.examples[position] for position in positions]
         part.rows = [self.rows[position] for position in positions]
@@ -106,7 +108,7 @@ class EncodedSplit(Dataset[Batch]):
         return len(self.rows)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "EncodedSplit":
-        """The split itself: nothing changes it."""
+        """The split itself, which is never modified."""
         return self
 
     def __getitem__(self, selection: Sequence[int] | BatchSpec) -> Batch:
@@ -140,7 +142,7 @@ class EncodedSplit(Dataset[Batch]):
 
 
 def group_tensor(examples: Sequence[Example]) -> Tensor | None:
-    """The groups of some examples, int64; None unless each has one."""
+    """The groups of some examples, int64; None unless every example has a group."""
     groups = [example.group for example in examples if example.group is not None]
     return torch.tensor(groups, dtype=torch.int64) if len(groups) == len(examples) else None
 

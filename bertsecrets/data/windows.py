@@ -1,4 +1,4 @@
-"""Cut documents that are longer than a model reads into windows, at sentence ends."""
+"""Cut documents longer than the model's limit into windows, at sentence ends."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ from bertsecrets.data.example import Annotation, Example, Mention, Word
 
 
 class Windows(NamedTuple):
-    """Windows of documents, and how many sentences were too long for one and were cut inside."""
+    """Windows of documents, and the number of sentences that were too long for a window and were split."""
 
     examples: list[Example]
     cut_sentences: int
 
 
 def has_documents(examples: Sequence[Example]) -> bool:
-    """Whether the examples are documents, whose sentences are known."""
+    """Whether the examples are documents with known sentences."""
     return any(annotation.sentences for example in examples for annotation in example.annotations)
 
 
 def windows(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int) -> Windows:
     """Cut each document into consecutive windows of as many sentences as fit.
 
-    Windows are numbered in order. A longer sentence is cut between words. Mentions that a cut divides are left out; the
-    others, and the heads of words, are those of the document as far as they lie in the window.
+    Windows are numbered in order. A longer sentence is cut between words. Mentions split by a cut are dropped; other
+    mentions and word heads are kept if they lie in the window.
 
     Args:
         examples: Documents, of one text each.
@@ -38,7 +38,7 @@ def windows(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max
         [example.texts[0] for example in examples],
         add_special_tokens=False,
         return_offsets_mapping=True,
-        # Documents longer than the model reads, of which the tokenizer would warn.
+        # The tokenizer would warn about documents longer than the model's limit.
         verbose=False,
     )
     budget = max_length - tokenizer.num_special_tokens_to_add()
@@ -62,7 +62,7 @@ def _borders(sentences: Sequence[int], tokens_before: Sequence[int], budget: int
     Args:
         sentences: First word of each sentence.
         tokens_before: Number of tokens before each word, and at the end.
-        budget: Most tokens of a window.
+        budget: Maximum tokens per window.
     """
     borders, cut = [0], 0
     for start, end in pairwise((*sentences, len(tokens_before) - 1)):
@@ -79,7 +79,7 @@ def _borders(sentences: Sequence[int], tokens_before: Sequence[int], budget: int
 
 
 def _window(example: Example, first: int, end: int, index: int) -> Example:
-    """The words from ``first`` to before ``end`` as an example of its own."""
+    """The words from ``first`` up to ``end`` (exclusive) as a separate example."""
     [annotation] = example.annotations
     start = annotation.words[first].start
     words = tuple(_shifted(word, start, first, end) for word in annotation.words[first:end])

@@ -1,4 +1,4 @@
-"""Load an adapter of PEFT, such as LoRA, and merge it into the model that it was trained on."""
+"""Load a PEFT adapter, such as LoRA, and merge it into its base model."""
 
 import contextlib
 import warnings
@@ -12,11 +12,11 @@ from bertsecrets.models.files import base_of
 
 
 def merged(folder: Path, base: PreTrainedModel, name: str) -> PreTrainedModel:
-    """The model of an adapter's folder: its base with the adapter merged into the weights.
+    """The base model with an adapter merged into its weights.
 
     Args:
-        folder: Where the adapter is.
-        base: The model that it was trained on, which is changed.
+        folder: The adapter's folder.
+        base: The model that it was trained on, modified in place.
         name: Of the base, for messages.
 
     Raises:
@@ -26,7 +26,7 @@ def merged(folder: Path, base: PreTrainedModel, name: str) -> PreTrainedModel:
         import peft
 
         return _merged(peft, folder, base, name)
-    raise UserError(f"'{folder}' holds an adapter, which needs peft; run pip install 'bertsecrets[adapters]'.")
+    raise UserError(f"'{folder}' is an adapter, which needs peft; run pip install 'bertsecrets[adapters]'.")
 
 
 def _merged(peft: Any, folder: Path, base: PreTrainedModel, name: str) -> PreTrainedModel:
@@ -38,7 +38,7 @@ def _merged(peft: Any, folder: Path, base: PreTrainedModel, name: str) -> PreTra
                 "merged; give a model fine-tuned with LoRA or in full."
             )
         with warnings.catch_warnings():
-            # What the adapter lacks, it says in a warning alone.
+            # peft only warns about missing keys.
             warnings.filterwarnings("error", message="Found missing adapter keys")
             adapted = peft.PeftModel.from_pretrained(base, str(folder), config=config)
         model: PreTrainedModel = adapted.merge_and_unload(safe_merge=True)

@@ -1,4 +1,4 @@
-"""Load a fine-tuned model: from a Lightning checkpoint, a run folder, a Hugging Face folder or an adapter's."""
+"""Load a fine-tuned model: from a Lightning checkpoint, a run folder, a Hugging Face folder or an adapter folder."""
 
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkp
 from bertsecrets.settings import shown
 
 _OF_TRAINING = ("callbacks", "epoch", "global_step", "loops", "lr_schedulers", "optimizer_states")
-"""What Lightning needs of a checkpoint to continue training."""
+"""Keys that Lightning needs in a checkpoint to continue training."""
 
 
 OUTPUTS = "outputs"
-"""Key, in the record of a folder, of the class that each output of its model was taken for."""
+"""Key, in a folder's record, for the class assigned to each model output."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Checkpoint:
 
     Args:
         model: On the CPU, in float32.
-        record: The run's facts; of a folder of somebody else's, the classes of its outputs (:data:`OUTPUTS`).
+        record: The run's facts; for a third-party folder, the classes of its outputs (:data:`OUTPUTS`).
         path: The file or folder it came from.
-        notes: Sentences on how it was read.
+        notes: Sentences about how it was read.
     """
 
     model: PreTrainedModel
@@ -51,25 +51,25 @@ class Checkpoint:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The whole content of one of our Lightning checkpoints; unpickles only tensors and plain values.
+    """The whole content of one of our Lightning checkpoints; only tensors and plain values are unpickled.
 
     Raises:
         UserError: If the file is truncated, not a checkpoint, or not one of ours.
     """
     try:
-        # mmap: only the facts are read at first, and tensors of an optimizer that nobody asks for never.
+        # mmap reads only the facts at first, and optimizer tensors only if needed.
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     # The reader's errors (truncation, pickled objects, other formats, permissions) have no common base class.
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise UserError(
             f"File '{path}' cannot be read as a checkpoint ({reason or 'truncated, or not one'}); give a .ckpt file "
-            "that train.py wrote or a Hugging Face folder."
+            "written by train.py or a Hugging Face folder."
         ) from error
     if not isinstance(content, dict) or RECORD not in content:
         raise UserError(
-            f"File '{path}' is not a checkpoint of bertsecrets (it has no '{RECORD}' entry); give a .ckpt file that "
-            "train.py wrote or a Hugging Face folder."
+            f"File '{path}' is not a checkpoint of bertsecrets (it has no '{RECORD}' entry); give a .ckpt file "
+            "written by train.py or a Hugging Face folder."
         )
     record, weights = content[RECORD], content.get("state_dict")
     expected = {"task": str, "labels": list, "model_config": dict}
@@ -77,7 +77,7 @@ def read_record(path: Path) -> dict[str, Any]:
     if not whole or not isinstance(record.get("model", {}), dict) or not _are_tensors(weights):
         raise UserError(
             f"File '{path}' lacks the model or its record ('{RECORD}' with {', '.join(expected)}); give a .ckpt file "
-            "that train.py wrote or a Hugging Face folder."
+            "written by train.py or a Hugging Face folder."
         )
     return content
 
@@ -88,16 +88,16 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
     Args:
         path: The checkpoint.
         task: The run's task.
-        model: Built anew, before fine-tuning.
+        model: Newly built, before fine-tuning.
         record: The run's facts.
 
     Raises:
-        UserError: If the checkpoint is damaged, another run's, or made from other initial weights, or names files to be
-            deleted outside of its folder.
+        UserError: If the checkpoint is damaged, belongs to another run or other initial weights, or lists files outside
+            its folder for deletion.
     """
     content = read_record(path)
     stored = content[RECORD]
-    # Before anything is loaded: damaged bytes inside a tensor would go unnoticed.
+    # Checked first, because damaged bytes inside a tensor would go unnoticed.
     _check_bytes(path)
     difference = config_difference(stored["model_config"], model.config.to_dict())
     for fact in ("name", "seed"):
@@ -107,28 +107,28 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
     if stored["task"] != task.name:
         difference = f"its task is '{stored['task']}' there and '{task.name}' here"
     elif difference is None and stored.get(INITIAL_WEIGHTS, record[INITIAL_WEIGHTS]) != record[INITIAL_WEIGHTS]:
-        difference = "its initial weights are others there than here"
+        difference = "its initial weights differ"
     elif difference is None and not _fits(_weights(content), model):
         difference = "its weights have other names or shapes"
     if difference is not None:
         raise UserError(
-            f"Checkpoint '{path}' is another run's ({difference}), so training cannot continue from it; delete it to "
-            "start the run again, or restore its own."
+            f"Checkpoint '{path}' belongs to another run ({difference}), so training cannot continue from it; delete "
+            "it to restart the run, or restore the right file."
         )
     missing = [key for key in _OF_TRAINING if key not in content]
     if missing:
         raise UserError(
-            f"Checkpoint '{path}' holds weights but no state of training ({', '.join(missing)}), so training cannot "
-            "continue from it; delete it to start the run again, or restore its own."
+            f"Checkpoint '{path}' has weights but no training state ({', '.join(missing)}), so training cannot "
+            "continue from it; delete it to restart the run, or restore the right file."
         )
-    # Lightning deletes the best checkpoint so far, which this names, when it writes a better one.
+    # When Lightning writes a better checkpoint, it deletes the previous best, whose path is stored here.
     for state in content["callbacks"].values() if isinstance(content["callbacks"], dict) else ():
         for value in state.values() if isinstance(state, dict) else ():
             names = value if isinstance(value, dict) else [value]
             if any(isinstance(name, str) and ".." in Path(name).parts for name in names):
                 raise UserError(
-                    f"Checkpoint '{path}' names a file outside of its folder ({shown(value)}); delete it to start the "
-                    "run again."
+                    f"Checkpoint '{path}' lists a file outside its folder ({shown(value)}); delete it to restart the "
+                    "run."
                 )
 
 
@@ -141,8 +141,8 @@ def _check_bytes(path: Path) -> None:
         damaged = str(error)
     if damaged is not None:
         raise UserError(
-            f"Checkpoint '{path}' is damaged ({damaged}), so training cannot continue from it; delete it to start the "
-            "run again, or restore it."
+            f"Checkpoint '{path}' is damaged ({damaged}), so training cannot continue from it; delete it to restart "
+            "the run, or restore it."
         )
 
 
@@ -166,24 +166,25 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         task = task.model_copy(update={"labels": tuple(record["labels"]), "label_range": label_range})
     elif record["task"] != task.name:
         raise UserError(
-            f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}."
+            f"Checkpoint '{path}' was trained on task '{record['task']}', not '{task.name}'; set task={record['task']}."
         )
     elif list(record["labels"]) != list(task.labels):
         raise UserError(
             f"Checkpoint '{path}' was trained on the classes {', '.join(record['labels'])}, in this order, but task "
-            f"'{task.name}' has {', '.join(task.labels)}; leave task.labels out, or give rows of these classes."
+            f"'{task.name}' has {', '.join(task.labels)}; remove task.labels, or give rows of these classes."
         )
-    # Its own dropout, which does nothing in evaluation mode: another run's may differ.
+    # Keep the checkpoint's own dropout, which may differ between runs and has no effect in evaluation mode.
     spec = spec.model_copy(update={"attention_dropout": record.get("model", {}).get("attention_dropout")})
-    # Random weights, which the checkpoint's replace: the pre-trained ones need not be there.
+    # Random weights, to be replaced by the checkpoint's, so that the pre-trained ones need not exist.
     model = load_model(spec, task, RANDOM_INIT, seed=0)
     weights = _weights(content)
     difference = config_difference(record["model_config"], model.config.to_dict())
     if difference is not None or not _fits(weights, model):
         origin = record.get("model", {}).get("name", record["model_config"].get("model_type"))
         raise UserError(
-            f"Checkpoint '{path}' has another architecture (made from '{origin}'"
-            f"{f'; {difference}' if difference else ''}) than model '{spec.name}'; set the model it was made from."
+            f"Checkpoint '{path}' has another architecture (made from "
+            f"'{origin}'{f'; {difference}' if difference else ''}) than model '{spec.name}'; set the model it was "
+            "fine-tuned from."
         )
     model.load_state_dict(weights)
     if GATES in record:
@@ -262,7 +263,7 @@ def initial_checkpoint(task: Task, spec: ModelSpec, init: str, seed: int) -> Che
 
 
 def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
-    """The model of a folder of somebody else's, with its outputs in the order of the task's classes."""
+    """The model of a third-party folder, with its outputs in the order of the task's classes."""
     notes = []
     if is_embedder_folder(path):
         return Checkpoint(load_embedder(path), {}, path)
@@ -276,7 +277,7 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         same = Path(trained_on).name == Path(spec.path).name
         notes.append(
             f"The adapter was merged into the weights of '{spec.path}', "
-            + ("which it was trained on." if same else f"but says that it was trained on '{trained_on}'.")
+            + ("which it was trained on." if same else f"although its configuration names '{trained_on}' as its base.")
         )
     else:
         model = load_folder(path, task.is_labelled, spec.family)
@@ -284,7 +285,7 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         if difference is not None:
             raise UserError(
                 f"Model folder '{path}' has another architecture than model '{spec.name}' ({difference}); set the "
-                "model it was made from, e.g. model=folder model.path=<folder>."
+                "model it was fine-tuned from, e.g. model=folder model.path=<folder>."
             )
     names = names_of(model.config.id2label, int(model.config.num_labels or 0))
     if task.is_labelled and len(names) != task.num_outputs:
@@ -296,8 +297,8 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     if task.labels:
         if spec.labels is not None and len(spec.labels) != len(names):
             raise UserError(
-                f"model.labels names {len(spec.labels)} classes ({', '.join(spec.labels)}), but the model has "
-                f"{len(names)} outputs; name the class of each output in its order."
+                f"model.labels has {len(spec.labels)} classes ({', '.join(spec.labels)}), but the model has "
+                f"{len(names)} outputs; list the class of each output in order."
             )
         places = match_classes(task.labels, spec.labels or names)
         reorder_outputs(model, places)
@@ -311,7 +312,7 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
 
 @torch.no_grad()
 def reorder_outputs(model: PreTrainedModel, order: Sequence[int]) -> None:
-    """Put the outputs of a classifier into another order, in place: the new output ``i`` is the old ``order[i]``.
+    """Reorder the outputs of a classifier in place: the new output ``i`` is the old ``order[i]``.
 
     Raises:
         UserError: If its head does not end in a linear map.
@@ -327,15 +328,17 @@ def reorder_outputs(model: PreTrainedModel, order: Sequence[int]) -> None:
         return
     if not maps:
         raise UserError(
-            f"The outputs of {type(model).__name__} cannot be reordered, as its head does not end in a linear map; "
-            "give the task its classes in the model's order."
+            f"The outputs of {type(model).__name__} cannot be reordered, because its head does not end in a linear "
+            "map; list the task's classes in the model's order."
         )
     for parameter in maps[-1].parameters():
         parameter.copy_(parameter[index.to(parameter.device)])
 
 
 def _apply_gates(model: PreTrainedModel, gates: Any, path: Path) -> None:
-    """Multiply each head's columns of the output projection by its gate: the same logits without gates."""
+    """Multiply each head's columns of the output projection by its gate, so that the logits stay the same without
+    gates.
+    """
     encoder = describe(model)
     expected = [encoder.num_layers, encoder.num_heads]
     try:
@@ -354,7 +357,7 @@ def _apply_gates(model: PreTrainedModel, gates: Any, path: Path) -> None:
 
 def _weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
     """The model's weights in a checkpoint, by their names in the model."""
-    # Lightning's module holds more than the model, such as the state of metrics.
+    # Lightning's module contains more than the model, such as the state of metrics.
     prefix = "model."
     return {key.removeprefix(prefix): value for key, value in content["state_dict"].items() if key.startswith(prefix)}
 

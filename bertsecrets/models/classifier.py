@@ -1,4 +1,4 @@
-"""Fine-tuning by the book, as a LightningModule."""
+"""Standard fine-tuning as a LightningModule."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,10 +30,10 @@ GATES = "gates"
 class SequenceClassifier(pl.LightningModule):
     """An encoder with a classification or regression head, fine-tuned on one task.
 
-    Metrics are computed at the end of each evaluation from the predictions of all processes, every example counted
-    once, and are named ``<evaluation set>/<metric>``. A task without labels has no metrics, and nothing is predicted.
-    The random numbers of a training step (dropout) depend on seed, step and process alone: nothing between two steps
-    can change them, and a resumed run gives the numbers of an uninterrupted one.
+    Metrics are computed at the end of each evaluation from the predictions of all processes, each example counted once,
+    and are named ``<evaluation set>/<metric>``. A task without labels has no metrics, and nothing is predicted. The
+    random numbers of a training step (dropout) depend only on seed, step and process, so nothing between two steps can
+    change them, and a resumed run gives the same numbers as an uninterrupted one.
 
     Args:
         model: A transformers model with a sequence classification head of ``task.num_outputs`` outputs, or a
@@ -70,20 +70,18 @@ class SequenceClassifier(pl.LightningModule):
         self.predictions = nn.ModuleDict({name: Predictions() for name in evaluation_names})
         self.scores: dict[str, dict[str, float]] = {}
         self.head_gates: nn.Module | None = None
-        """Gates by which a callback multiplies the heads' outputs; trained if they have parameters, and stored in every
-        checkpoint.
+        """Gates with which a callback multiplies the heads' outputs; trained if they have parameters, and stored in
+        every checkpoint.
         """
         self.gate_learning_rate = 0.0
         self.gate_penalty: Callable[[], Tensor] | None = None
         """The gates' term of the training loss."""
         self.validated_after_training = False
-        """Whether the chosen checkpoint is validated after training, and what belongs to the end of a run waits for
-        that.
-        """
+        """Whether the chosen checkpoint is validated after training; final results then wait for that validation."""
         self.scored_step: int | None = None
-        """Step of the last validation during training, whose predictions and scores the module holds."""
+        """Step of the last validation during training, whose predictions and scores the module keeps."""
         self.is_scored = False
-        """Whether the weights are those of that validation, so that another one need not predict again."""
+        """Whether the weights have not changed since that validation, so that its predictions can be reused."""
         self._first_bad_step: Tensor | None = None
         self._sharded = False
         freeze(model, optimizer.freeze)
@@ -105,7 +103,7 @@ class SequenceClassifier(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         step = self.trainer.fit_loop.total_batch_idx
-        # Primes, so that neighbouring seeds, steps and processes do not meet in one number.
+        # Primes, so that neighbouring seeds, steps and processes do not collide.
         torch.manual_seed((self.seed * 1_000_003 + step) * 4_099 + self.global_rank)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -113,7 +111,7 @@ class SequenceClassifier(pl.LightningModule):
         loss = task_loss(self(batch), batch.label_B, self.task)
         self._note_finite(loss)
         self.log("train/loss", loss.detach(), prog_bar=True, batch_size=batch.size)
-        # Layers may learn more slowly than the head: the largest of their rates.
+        # The largest rate, as layers may learn more slowly than the head.
         rate = max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
         self.log("train/learning_rate", rate, batch_size=batch.size)
         # The weight makes the mean of the processes' gradients the gradient of the whole batch's mean loss.
@@ -132,15 +130,15 @@ class SequenceClassifier(pl.LightningModule):
             self.check_finite()
 
     def check_finite(self) -> None:
-        """Raise UserError, naming the step, if the loss of any training step so far was not finite."""
+        """Raise UserError, with the step, if the loss of any training step so far was not finite."""
         if self._first_bad_step is not None and (step := int(self._first_bad_step.item())) >= 0:
             raise UserError(
-                f"The training loss is not finite at step {step}; checkpoints before it are kept: lower "
-                "optimizer.learning_rate, or use trainer.precision=32-true."
+                f"The training loss is not finite at step {step}; lower optimizer.learning_rate, or use "
+                "trainer.precision=32-true (earlier checkpoints are kept)."
             )
 
     def on_validation_start(self) -> None:
-        # Each example is evaluated once, so one process may have a batch more than another.
+        # Each example is evaluated once, so some processes may have one batch more than others.
         set_whole(self.model, True)
 
     def on_validation_end(self) -> None:
@@ -154,7 +152,7 @@ class SequenceClassifier(pl.LightningModule):
             predictions = self.predictions[name]
             assert isinstance(predictions, Predictions)
             predictions.reset()
-            # A process without a batch takes part in the gathering, too.
+            # A process without a batch must still take part in gathering.
             none = torch.zeros(0, device=self.device)
             predictions.update(none.long(), none.new_zeros(0, self.task.num_outputs), none)
 
@@ -183,11 +181,11 @@ class SequenceClassifier(pl.LightningModule):
                 "loss": loss,
             }
             for metric, value in self.scores[name].items():
-                # Every process already has the same value: there is nothing to reduce.
+                # Every process already has the same value, so there is nothing to reduce.
                 self.log(
                     f"{name}/{metric}",
                     value,
-                    # The curves over steps hold the scores taken during training.
+                    # Curves over steps contain the scores from training.
                     logger=not (self.validated_after_training and self.trainer.state.fn != TrainerFn.FITTING),
                     prog_bar=metric == self.task.metrics[0],
                     rank_zero_only=False,
@@ -216,8 +214,8 @@ class SequenceClassifier(pl.LightningModule):
     def _rate(self, step: int) -> float:
         """Share of the peak learning rate at a step."""
         if step == 0:
-            # The scheduler asks while it is created. Counting the steps there would make Lightning set up the training
-            # data before it restores a checkpoint, and a resumed epoch would restart at its first batch.
+            # The scheduler calls this while it is created. Counting the steps there would make Lightning set up the
+            # training data before restoring a checkpoint, and a resumed epoch would restart at its first batch.
             return 0.0 if self.optimizer_config.warmup_fraction > 0 else 1.0
         return linear_rate(step, int(self.trainer.estimated_stepping_batches), self.optimizer_config.warmup_fraction)
 

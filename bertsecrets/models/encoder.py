@@ -1,4 +1,4 @@
-"""Where an encoder's layers are, and where its heads can be watched and replaced."""
+"""Locate an encoder's layers, and the places where its heads can be watched and replaced."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -18,10 +18,10 @@ from bertsecrets.models.loading import check_encoder_kind
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 
 Autocast = Callable[[], AbstractContextManager[Any]]
-"""Makes what is entered around every pass, such as the trainer's precision."""
+"""Creates the context manager for every forward pass, such as the trainer's precision."""
 
 REMOVED_HEADS = "bertsecrets_kept_heads"
-"""Attribute of a model whose heads were physically removed."""
+"""Attribute of a model with physically removed heads."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Encoder:
 
     @property
     def first_token_decides(self) -> bool:
-        """Whether the head reads the first token's vector alone; for models of a family with an adapter."""
+        """Whether the task head reads only the first token's vector; for models of a family with an adapter."""
         if isinstance(self.model, SentenceEmbedder):
             return self.model.pooling == "cls"
         assert self.family is not None
@@ -76,12 +76,12 @@ class Encoder:
 
     @property
     def distinct_sites(self) -> tuple[AttentionSite, ...]:
-        """The attention sites without repetitions."""
+        """The distinct attention sites."""
         return tuple({id(site.module): site for site in self.sites}.values())
 
 
 def check_adapter(encoder: Encoder, needed_by: str) -> None:
-    """Raise UserError if the encoder's family has no adapter; ``needed_by`` begins the sentence, as in "Gates need"."""
+    """Raise UserError if the encoder's family has no adapter; ``needed_by`` starts the sentence, as in "Gates need"."""
     if encoder.family is None:
         raise UserError(
             f"{needed_by} an adapter, and model type '{encoder.base.config.model_type}' has none; add one in "
@@ -104,12 +104,11 @@ def scale_heads(encoder: Encoder, gate_LH: Tensor) -> None:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode; it and each of its parts return to their modes afterwards, also after an
-    error.
+    """Put a module into evaluation mode and afterwards restore the mode of each of its parts, also after an error.
 
-    A library model names its logits meanwhile.
+    A library model returns its logits by name in the meantime.
     """
-    # Of each part: some may be in evaluation mode on purpose, and train(True) would switch them all.
+    # For each part: some may be in evaluation mode on purpose, and train(True) would switch all.
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -122,17 +121,14 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def naming_logits(module: nn.Module) -> Iterator[None]:
-    """Let a library model whose ``config.return_dict`` is false give its logits by name, as everything here reads
-    them.
-    """
+    """Let a library model with ``config.return_dict`` false return its logits by name, as this package expects."""
     if not isinstance(module, PreTrainedModel) or module.config.return_dict:
         yield
         return
 
-    # Not the argument return_dict: a forward of the user's own may not know it, or unpack the tuple of the encoder
-    # inside it.
+    # Not the argument return_dict: a user's own forward may not accept it, or may unpack the inner encoder's tuple.
     def name(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        # An encoder, or a head that answers questions, gives several tensors.
+        # An encoder, or a question-answering head, returns several tensors.
         alone = isinstance(output, tuple) and sum(isinstance(part, Tensor) for part in output) == 1
         return SequenceClassifierOutput(logits=output[0]) if alone and isinstance(output[0], Tensor) else output
 
@@ -145,9 +141,7 @@ def naming_logits(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def requiring_gradients(module: nn.Module, parameters: Iterable[nn.Parameter] = ()) -> Iterator[None]:
-    """Let these parameters of a module require gradients and no others; all return to what they were, also after an
-    error.
-    """
+    """Let only these parameters of a module require gradients; restore all afterwards, also after an error."""
     before = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
     chosen = {id(parameter) for parameter in parameters}
     try:
@@ -180,7 +174,7 @@ def unwrap(module: nn.Module) -> PreTrainedModel:
 
 
 def models_in(module: nn.Module) -> dict[str, PreTrainedModel]:
-    """The library models inside a module that are not parts of one another, by their paths."""
+    """The outermost library models inside a module, by path."""
     found: dict[str, PreTrainedModel] = {}
     for name, child in module.named_children():
         if isinstance(child, PreTrainedModel):
@@ -194,20 +188,21 @@ def _check_single(module: nn.Module, models: Mapping[str, PreTrainedModel]) -> N
     if len({id(model) for model in models.values()}) > 1:
         (first, one), (second, other), *_ = models.items()
         raise UserError(
-            f"{type(module).__name__} holds several encoders, among them '{first}' ({type(one).__name__}) and "
+            f"{type(module).__name__} contains several encoders, among them '{first}' ({type(one).__name__}) and "
             f"'{second}' ({type(other).__name__}); give one of them, e.g. <model>.{first}."
         )
 
 
 def watched_part(model: PreTrainedModel) -> PreTrainedModel:
-    """The part of a model to run for its maps: the whole, but of a multiple-choice model, which takes its choices side
-    by side, the encoder."""
+    """The part of a model to run for its maps: the whole model, or the encoder of a multiple-choice model, whose inputs
+    are grouped by choice.
+    """
     base: Any = model.base_model
     return base if type(model).__name__.endswith("ForMultipleChoice") else model
 
 
 def find_logits(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
-    """A model's logits ``[B, C]``; None if it has no row of them for each text, as one that answers for each token."""
+    """A model's logits ``[B, C]``; None if it does not have one row per text, such as a token classifier."""
     if watched_part(model) is not model:
         return None
     logits = getattr(model(**inputs), "logits", None)
@@ -216,7 +211,7 @@ def find_logits(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor 
 
 
 def logits_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
-    """The same, of a model that has them.
+    """The logits ``[B, C]`` of a model that has one row per text.
 
     Raises:
         UserError: If it has none.
@@ -224,9 +219,9 @@ def logits_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
     logits_BC = find_logits(model, inputs)
     if logits_BC is None:
         raise UserError(
-            f"{type(model).__name__} has no answer for a text as a whole (no row of logits for each), so its heads "
-            "cannot be disabled with verdicts; watch and measure them (bs.watch, bs.measure, bs.head_view), or give a "
-            "model made by AutoModelForSequenceClassification."
+            f"{type(model).__name__} has no prediction per text (one row of logits each), so disabling its heads "
+            "yields no verdicts; watch and measure them (bs.watch, bs.measure, bs.head_view), or give a model from "
+            "AutoModelForSequenceClassification."
         )
     return logits_BC
 

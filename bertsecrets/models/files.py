@@ -28,17 +28,17 @@ _WEIGHTS = (_SAFE, f"{_SAFE}.index.json", _PICKLED, f"{_PICKLED}.index.json")
 _ADAPTED = "adapter_model.safetensors"
 
 _LAST_MAP = re.compile(r".*\b(?:classifier|score|out_proj)\.weight")
-"""Names of the last linear map of a classification head, among the tensors that an adapter holds."""
+"""Names of a classification head's last linear map among an adapter's tensors."""
 
 
 def holds_model(folder: Path) -> bool:
-    """Whether a folder holds a model of the library, an adapter, or one of Sentence Transformers."""
+    """Whether a folder contains a transformers model, an adapter, or a Sentence Transformers model."""
     return any(is_file(folder / name) for name in (CONFIG, ADAPTER, MODULES))
 
 
 def trainer_checkpoint(folder: Path) -> Path | None:
-    """The best checkpoint in the output folder of a Trainer of the library, or the last if it did not choose; None
-    without any.
+    """The best checkpoint in the output folder of a transformers Trainer, or the last if it chose none; None without
+    any.
     """
     steps = {
         int(path.name.rpartition("-")[2]): path
@@ -49,7 +49,7 @@ def trainer_checkpoint(folder: Path) -> Path | None:
         return None
     last = steps[max(steps)]
     state = last / "trainer_state.json"
-    # The path of a folder that may have moved.
+    # The path of a folder that may have been moved.
     best = read_object(state).get("best_model_checkpoint") if is_file(state) else None
     chosen = folder / Path(str(best).replace("\\", "/")).name
     return chosen if chosen in steps.values() else last
@@ -74,7 +74,7 @@ def adapter_outputs(folder: Path) -> int:
     """The number of outputs of the classification head in an adapter's folder.
 
     Raises:
-        UserError: If it holds none, or its weights are missing or cannot be read.
+        UserError: If it has none, or its weights are missing or cannot be read.
     """
     # A slow import: configurations are checked without PyTorch.
     from safetensors import safe_open
@@ -90,7 +90,7 @@ def adapter_outputs(folder: Path) -> int:
         raise UserError(f"Adapter weights '{path}' cannot be read ({error}); copy the adapter again.") from error
     if not widths:
         raise UserError(
-            f"Adapter '{folder}' holds no classification head; train it with task_type='SEQ_CLS', or merge it into its "
+            f"Adapter '{folder}' has no classification head; train it with task_type='SEQ_CLS', or merge it into its "
             "model (merge_and_unload) and give the merged model's folder."
         )
     return int(min(widths))
@@ -100,8 +100,8 @@ def output_names(folder: Path, base: Path | None = None) -> list[str] | None:
     """The names of the outputs of the classifier in a folder; None for any other model.
 
     Args:
-        folder: Where it is.
-        base: The folder of the model that it adapts, if it is an adapter, whose names are the adapter's, too.
+        folder: The model's folder.
+        base: The folder of the base model if the folder is an adapter, which inherits its names.
 
     Raises:
         UserError: If a file of the folder cannot be read.
@@ -112,7 +112,7 @@ def output_names(folder: Path, base: Path | None = None) -> list[str] | None:
     content = read_object(folder / CONFIG) if is_file(folder / CONFIG) else {}
     if not any(str(name).endswith("ForSequenceClassification") for name in content.get("architectures") or ()):
         return None
-    # The library leaves out what it has by default.
+    # The library omits default values.
     names = content.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     if not isinstance(names, dict) or not all(key.isdigit() for key in names):
         return None
@@ -120,7 +120,7 @@ def output_names(folder: Path, base: Path | None = None) -> list[str] | None:
 
 
 def names_of_adapter(id2label: Mapping[Any, Any] | None, outputs: int) -> list[str]:
-    """The names of an adapter's outputs: those of the model that it adapts, if that has as many."""
+    """The names of an adapter's outputs: the base model's names if it has as many outputs."""
     return names_of(id2label if len(id2label or ()) == outputs else None, outputs)
 
 
@@ -136,12 +136,12 @@ def check_config_file(folder: Path) -> dict[str, Any]:
         )
     content = read_object(folder / CONFIG)
     if not isinstance(content.get("model_type"), str):
-        raise UserError(f"'{folder / CONFIG}' names no model_type; give a folder made by save_pretrained.")
+        raise UserError(f"'{folder / CONFIG}' has no model_type; give a folder made by save_pretrained.")
     return content
 
 
 def check_weights(folder: Path) -> None:
-    """Check that a folder holds whole weights, as plain tensors.
+    """Check that a folder contains complete weights as plain tensors.
 
     Raises:
         UserError: If weights are missing, truncated, of another format, or pickled objects other than tensors.
@@ -149,7 +149,7 @@ def check_weights(folder: Path) -> None:
     names = [name for name in _WEIGHTS if is_file(folder / name)]
     if not names:
         raise UserError(
-            f"Model folder '{folder}' holds no weights ({', '.join(_WEIGHTS)}); give a folder made by save_pretrained."
+            f"Model folder '{folder}' has no weights ({', '.join(_WEIGHTS)}); give a folder made by save_pretrained."
         )
     first = names[0]
     for name in _shards(folder, first) if first.endswith(".index.json") else [first]:
@@ -160,7 +160,7 @@ def is_file(path: Path) -> bool:
     """Whether a path is a file.
 
     Raises:
-        UserError: If its folder may not be read.
+        UserError: If its folder cannot be read.
     """
     try:
         return path.is_file()
@@ -175,7 +175,7 @@ def _shards(folder: Path, index: str) -> Sequence[str]:
         raise UserError(f"'{folder / index}' lists no files of weights; save the model again.")
     names = sorted(set(listed.values()))
     for name in names:
-        # A folder's index must not make other files of the machine be read.
+        # A folder's index must not cause other files on the machine to be read.
         if Path(name).name != name:
             raise UserError(f"'{folder / index}' lists '{name}'; expected the name of a file in the same folder.")
         if not is_file(folder / name):
@@ -193,10 +193,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The content of a JSON file that holds an object; raises UserError if it is none."""
+    """The content of a JSON file with an object; raises UserError if it is not an object."""
     content = read_json(path)
     if not isinstance(content, dict):
-        raise UserError(f"'{path}' holds a {type(content).__name__}; expected a JSON object of names and values.")
+        raise UserError(f"'{path}' contains a {type(content).__name__}; expected a JSON object of names and values.")
     return content
 
 
@@ -228,4 +228,4 @@ def _check_tensors(path: Path) -> None:
             "again, with model.safetensors if possible."
         ) from error
     if not names:
-        raise UserError(f"Weights '{path}' hold no tensors; save or copy the model again.")
+        raise UserError(f"Weights '{path}' have no tensors; save or copy the model again.")

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: whether it can be reached, download and upload of a model's folder."""
+"""The Hugging Face hub: check whether it can be reached, and download and upload model folders."""
 
 import functools
 from pathlib import Path, PurePosixPath
@@ -19,20 +19,20 @@ _PATIENCE_S = 3.0
 _LONGEST_REASON = 200
 
 _EXPORTS = frozenset({"onnx", "openvino", "coreml", "tflite", "runs"})
-"""Folders of a repository with a model in other formats, or with logs."""
+"""Folders of a repository with other model formats or logs."""
 
 
 @functools.cache
 def hub_is_reachable() -> bool:
     """Whether the hub answers within three seconds; asked once per process.
 
-    Without this question the hub's client tries each file of a model again and again, for most of a minute.
+    Without this check, the hub's client keeps retrying each file of a model for most of a minute.
     """
     if constants.is_offline_mode():
         return False
     try:
         get_session().head(constants.ENDPOINT, timeout=_PATIENCE_S)
-    # Which HTTP client the hub's library uses, and so the class of its errors, depends on the library's version.
+    # The hub library's HTTP client, and so the class of its errors, depends on its version.
     except Exception:
         return False
     return True
@@ -40,10 +40,10 @@ def hub_is_reachable() -> bool:
 
 @functools.cache
 def hub_folder(name: str, revision: str | None = None) -> Path:
-    """The folder with the files of a model of the hub, downloaded first; offline, what the local cache has of it.
+    """The folder with a hub model's files, downloaded if possible; offline, its files in the local cache.
 
     Args:
-        name: ``owner/name``, or the one word of a model without owner.
+        name: ``owner/name``, or a single word for a model without owner.
         revision: A branch, a tag or a commit; None for the newest.
 
     Raises:
@@ -70,15 +70,15 @@ def hub_folder(name: str, revision: str | None = None) -> Path:
         ) from error
     except RevisionNotFoundError as error:
         raise UserError(
-            f"The model '{name}' has no revision '{revision}' on the hub; give a branch, a tag or a commit of it in "
-            "model.revision, or leave it out."
+            f"The model '{name}' has no revision '{revision}' on the hub; set model.revision to a branch, tag or "
+            "commit, or remove it."
         ) from error
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise UserError(
-            f"'{name}' is neither a folder nor a model of the hub that this login may read; check the spelling "
-            "(owner/name), or run `hf auth login` for a private one."
+            f"'{name}' is neither a folder nor a hub model that this login can read; check the spelling (owner/name), "
+            "or run `hf auth login` for a private one."
         ) from error
-    # Which HTTP client the library uses, and so the class of an error of the line, depends on its version.
+    # The library's HTTP client, and so the class of connection errors, depends on its version.
     except Exception as error:
         raise UserError(
             f"The model '{name}' could not be downloaded from the hub ({_reason(error)}); try again, or give a local "
@@ -87,8 +87,7 @@ def hub_folder(name: str, revision: str | None = None) -> Path:
 
 
 def model_files(names: list[str]) -> list[str]:
-    """The files of a repository that loading a model reads: safetensors where there are any, and no exports to other
-    formats.
+    """The files of a repository needed to load a model: safetensors if there are any, and no exports to other formats.
 
     >>> model_files(["model.safetensors", "pytorch_model.bin", "onnx/config.json", "1_Pooling/config.json"])
     ['model.safetensors', '1_Pooling/config.json']
@@ -104,14 +103,14 @@ def model_files(names: list[str]) -> list[str]:
 
 
 def check_upload(repo: str) -> None:
-    """Check, before any work, that the present user may upload to a repository of the hub.
+    """Check before any work that the current user may upload to a hub repository.
 
     Args:
         repo: ``owner/name``, or a name in the user's own account.
 
     Raises:
-        UserError: If that is no repository's name, nobody is logged in, the hub does not answer, or the login does not
-            allow writing there.
+        UserError: If the name is not valid, nobody is logged in, the hub does not answer, or the login has no write
+            access.
     """
     try:
         validate_repo_id(repo)
@@ -121,16 +120,16 @@ def check_upload(repo: str) -> None:
         ) from error
     if get_token() is None:
         raise UserError(
-            f"push_to_hub={repo} needs a login to the Hugging Face hub; run `hf auth login`, or leave push_to_hub out."
+            f"push_to_hub={repo} needs a login to the Hugging Face hub; run `hf auth login`, or remove push_to_hub."
         )
     if not hub_is_reachable():
         raise UserError(
-            f"push_to_hub={repo} needs the Hugging Face hub, which does not answer; connect to the network, or leave "
-            "push_to_hub out and upload the folder later."
+            f"push_to_hub={repo} needs the Hugging Face hub, which does not answer; connect to the network, or remove "
+            "push_to_hub and upload the folder later."
         )
     try:
         user = HfApi().whoami()
-    # Which HTTP client the library uses, and so the class of an error of the line, depends on its version.
+    # The library's HTTP client, and so the class of connection errors, depends on its version.
     except Exception as error:
         raise UserError(
             f"The Hugging Face hub does not confirm the login ({_reason(error)}); run `hf auth login` again."
@@ -139,18 +138,20 @@ def check_upload(repo: str) -> None:
     owners = [user["name"], *(organisation["name"] for organisation in user.get("orgs", ()))]
     if owner not in owners:
         raise UserError(
-            f"push_to_hub is '{repo}', but the login is of '{user['name']}'; give {' or '.join(owners)} as the owner."
+            f"push_to_hub is '{repo}', but the login belongs to '{user['name']}'; give {' or '.join(owners)} as the "
+            "owner."
         )
     if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
-        raise UserError(f"push_to_hub={repo} needs a token that may write; make one, and run `hf auth login` again.")
+        raise UserError(
+            f"push_to_hub={repo} needs a token with write access; create one, and run `hf auth login` again."
+        )
 
 
 def upload(folder: Path, repo: str) -> str:
-    """Upload a model's folder; return the address of its page. A repository that does not exist yet is created,
-    private.
+    """Upload a model's folder; return its page's URL. A new repository is created as private.
 
     Raises:
-        UserError: If the hub refuses it or cannot be reached.
+        UserError: If the hub rejects it or cannot be reached.
     """
     api = HfApi()
     try:

@@ -28,18 +28,16 @@ from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 from bertsecrets.settings import shown
 
 _MOST = 100_000
-"""Larger numbers of layers, heads or hidden units are no model's: building it would fill the memory."""
+"""Larger numbers of layers, heads or hidden units are not realistic, and building the model would fill the memory."""
 
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
-"""What the dropout of attention weights is called: in BERT and most of its relatives, and in DistilBERT, ModernBERT and
-EuroBERT.
-"""
+"""Names of the attention dropout: in BERT and most of its relatives, and in DistilBERT, ModernBERT and EuroBERT."""
 
 _BUFFERS = ("position_ids", "token_type_ids", "inv_freq")
-"""Ends of the names of tensors that older versions of the library stored and the model computes."""
+"""Name suffixes of tensors that older library versions stored and the model computes."""
 
 _LONGEST_REASON = 200
-"""Characters of the library's message that a sentence shows."""
+"""Most characters of the library's message that are shown."""
 
 
 def load_tokenizer(spec: ModelSpec, *, pairs: bool = False) -> PreTrainedTokenizerFast:
@@ -47,10 +45,10 @@ def load_tokenizer(spec: ModelSpec, *, pairs: bool = False) -> PreTrainedTokeniz
 
     Args:
         spec: Where it is.
-        pairs: Whether it will be given pairs of sentences.
+        pairs: Whether its inputs are pairs of sentences.
 
     Raises:
-        UserError: If the model has none, the tokenizer is another model's, or the hub cannot be reached.
+        UserError: If the model has none, the tokenizer belongs to another model, or the hub cannot be reached.
     """
     config = load_config(spec)
     location, options = _location(spec)
@@ -63,11 +61,11 @@ def load_tokenizer(spec: ModelSpec, *, pairs: bool = False) -> PreTrainedTokeniz
         )
     fast: PreTrainedTokenizerFast = tokenizer
     vocabulary = fast.get_vocab()
-    # Without its files, the library makes a tokenizer of special tokens, to which every word is unknown.
+    # Without its files, the library builds a tokenizer that only knows special tokens.
     if vocabulary.keys() <= set(fast.all_special_tokens):
         raise UserError(
-            f"Model '{spec.name}' comes without a tokenizer's vocabulary (in '{spec.path}'); add its tokenizer files, "
-            "such as tokenizer.json or vocab.txt."
+            f"Model '{spec.name}' has no tokenizer vocabulary in '{spec.path}'; add its tokenizer files, such as "
+            "tokenizer.json or vocab.txt."
         )
     check_vocabulary(fast, config, spec.name)
     if pairs:
@@ -76,12 +74,10 @@ def load_tokenizer(spec: ModelSpec, *, pairs: bool = False) -> PreTrainedTokeniz
 
 
 def check_segments(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, name: str) -> None:
-    """Raise UserError if the tokenizer marks the second sentence of a pair by a segment that the model ``name``
-    lacks.
-    """
+    """Raise UserError if the tokenizer marks the second sentence with a segment that the model ``name`` lacks."""
     segments = getattr(config, "type_vocab_size", None)
     most = max(tokenizer("a", "b").get("token_type_ids") or [0])
-    # A model whose configuration says 0 has no embeddings of segments and ignores them.
+    # A model with 0 segment types has no segment embeddings and ignores them.
     if segments and most >= segments:
         raise UserError(
             f"The tokenizer marks the second sentence of a pair with segment {most}, but model '{name}' has {segments} "
@@ -95,23 +91,23 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfi
     size = max(tokenizer.get_vocab().values()) + 1
     if size > config.vocab_size:
         raise UserError(
-            f"The tokenizer has {size} tokens, but model '{name}' has embeddings for {config.vocab_size}; give the "
-            "tokenizer and the weights of one model."
+            f"The tokenizer has {size} tokens, but model '{name}' has embeddings for {config.vocab_size}; give "
+            "tokenizer and weights of the same model."
         )
 
 
 def load_config(spec: ModelSpec) -> PreTrainedConfig:
-    """The configuration of a model, with the dropout of attention weights that ``spec`` asks for.
+    """The configuration of a model, with the attention dropout set in ``spec``.
 
     Raises:
-        UserError: If it cannot be read, describes no encoder that could be built, asks for code, or has no such
+        UserError: If it cannot be read, does not describe a valid encoder, requires remote code, or has no such
             dropout.
     """
     location, options = _location(spec)
     with _one_sentence(spec), quiet():
         config: PreTrainedConfig = AutoConfig.from_pretrained(location, **options)
     _check_config(config, spec)
-    # Everything here reads outputs by name, not by their place in a tuple.
+    # This package reads outputs by name, not by position in a tuple.
     config.return_dict = True
     if spec.attention_dropout is not None:
         key = next((key for key in _ATTENTION_DROPOUT if hasattr(config, key)), None)
@@ -129,13 +125,13 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
 
     Args:
         spec: Where the weights are.
-        task: Gives the head its width and its label names.
+        task: Sets the head's width and its label names.
         init: ``pretrained``, or ``random_normal`` for the untrained baseline of Kovaleva et al.
-        seed: Of the head's weights, and of all weights under ``random_normal``.
+        seed: Seed of the head's weights, and of all weights with ``random_normal``.
 
     Raises:
-        UserError: If the weights cannot be loaded, are not those of an encoder with a classification head, or lack a
-            part of the encoder.
+        UserError: If the weights cannot be loaded, do not belong to an encoder with a classification head, or lack part
+            of the encoder.
     """
     check_init(init)
     config = load_config(spec)
@@ -152,7 +148,7 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
                 model = AutoModelForSequenceClassification.from_config(config)
             random_normal_(model, seed)
             return _ready(model, spec.family)
-        # A folder fine-tuned on another task has a head of another width; the encoder is checked.
+        # A folder fine-tuned on another task has a different head width; only the encoder is checked.
         model, _ = _loaded(AutoModelForSequenceClassification, spec, config, ignore_mismatched_sizes=True)
     return _ready(model, spec.family)
 
@@ -162,24 +158,24 @@ def load_masked_lm(spec: ModelSpec, init: str) -> PreTrainedModel:
 
     Args:
         spec: Where the weights are.
-        init: The weights of the encoder; random ones have no trained head.
+        init: Initial weights; random weights have no trained head.
 
     Raises:
         UserError: If there is no trained head, or the weights cannot be loaded.
     """
     config = load_config(spec)
     advice = (
-        "leave out the measures of the masked-language-model loss, or give a model with that head, such as "
+        "remove the measures of the masked-language-model loss, or give a model with that head, such as "
         "google-bert/bert-base-uncased"
     )
     if init == RANDOM_INIT:
         raise UserError(
-            f"A model from random weights (init={RANDOM_INIT}) has no trained masked-language-model head; {advice}."
+            f"A model with random weights (init={RANDOM_INIT}) has no trained masked-language-model head; {advice}."
         )
     if config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise UserError(
-            f"Model '{spec.name}' has no masked-language-model head: its type '{config.model_type}' (in '{spec.path}') "
-            f"comes without one; {advice}."
+            f"Model '{spec.name}' has no masked-language-model head: model type '{config.model_type}' (in "
+            f"'{spec.path}') has none; {advice}."
         )
     with torch.random.fork_rng(devices=[]):
         model, missing = _loaded(AutoModelForMaskedLM, spec, config)
@@ -198,11 +194,11 @@ def load_folder(folder: Path, with_head: bool = True, family: str | None = None)
 
     Args:
         folder: Where it is.
-        with_head: Whether the head must be in the folder; else a missing head is random.
+        with_head: Whether the folder must contain the head; otherwise a missing head is random.
         family: As in :class:`ModelSpec`.
 
     Raises:
-        UserError: If the folder lacks a part of the encoder, or the head where ``with_head`` asks for it.
+        UserError: If the folder lacks part of the encoder, or a required head.
     """
     spec = ModelSpec(name=folder.resolve().name or "folder", path=str(folder.resolve()))
     config = load_config(spec)
@@ -210,7 +206,7 @@ def load_folder(folder: Path, with_head: bool = True, family: str | None = None)
     if with_head and missing:
         kind = "".join(f", but a {name}" for name in (config.architectures or [])[:1])
         raise UserError(
-            f"Folder '{folder}' holds no fine-tuned classifier{kind} ({len(missing)} of a classifier's tensors are "
+            f"Folder '{folder}' has no fine-tuned classifier{kind} ({len(missing)} of a classifier's tensors are "
             f"missing, e.g. {missing[0]}); fine-tune it first (python -m bertsecrets train model=folder "
             "model.path=<folder>), or watch and measure its heads in Python (bs.measure, bs.head_view)."
         )
@@ -243,7 +239,7 @@ def random_normal_(model: nn.Module, seed: int, std: float = 0.02) -> None:
 
 
 def max_positions(model: PreTrainedModel) -> int | None:
-    """The longest sequence, special tokens included, that the model has positions for; None if unlimited."""
+    """The longest sequence for which the model has positions, special tokens included; None if unlimited."""
     config = model.config
     limit = getattr(config, "max_position_embeddings", None)
     if limit is None or getattr(config, "position_biased_input", True) is False:
@@ -257,7 +253,7 @@ def max_positions(model: PreTrainedModel) -> int | None:
 def _ready(model: PreTrainedModel, family: str | None) -> PreTrainedModel:
     if family is not None:
         set_family(model, family)
-    # As a model built in code would be: the library loads in evaluation mode.
+    # Training mode, as for a model built in code; the library loads models in evaluation mode.
     model.float().train()
     return model
 
@@ -265,15 +261,13 @@ def _ready(model: PreTrainedModel, family: str | None) -> PreTrainedModel:
 def _check_whole(folder: Path) -> None:
     if is_file(folder / HEADS):
         raise UserError(
-            f"'{folder}' holds a model with heads removed ({HEADS}), which cannot be analysed or fine-tuned by head; "
+            f"'{folder}' is a model with heads removed ({HEADS}), which cannot be analysed or fine-tuned by head; "
             "load it with bertsecrets.load_pruned, or give the model before pruning."
         )
 
 
 def _loaded(kind: Any, spec: ModelSpec, config: PreTrainedConfig, **options: Any) -> tuple[Any, list[str]]:
-    """A model of an auto class from weights whose encoder is whole, and the names of tensors that its head or pooler
-    lacks.
-    """
+    """A model of an auto class with complete encoder weights, and the names of missing head and pooler tensors."""
     folder, common = _location(spec)
     _check_whole(Path(folder))
     check_weights(Path(folder))
@@ -285,10 +279,10 @@ def _loaded(kind: Any, spec: ModelSpec, config: PreTrainedConfig, **options: Any
     mismatched = sorted(str(key[0]) for key in info["mismatched_keys"] if str(key[0]).startswith(prefix))
     if mismatched:
         raise UserError(
-            f"The weights of model '{spec.name}' have other shapes than its config.json says "
-            f"(e.g. {mismatched[0]}); give the weights and the config.json of one model."
+            f"The weights of model '{spec.name}' do not have the shapes in its config.json (e.g. {mismatched[0]}); "
+            "give weights and config.json of the same model."
         )
-    # Encoders trained on masked words alone come without a pooler; it is then new, like the head.
+    # Encoders pre-trained only on masked words have no pooler, so it is new, like the head.
     missing = sorted(key for key in info["missing_keys"] if key.startswith(prefix) and ".pooler." not in key)
     if missing:
         raise UserError(
@@ -300,12 +294,12 @@ def _loaded(kind: Any, spec: ModelSpec, config: PreTrainedConfig, **options: Any
 
 
 def check_placed(model: PreTrainedModel, info: dict[str, Any], name: str) -> None:
-    """Raise UserError if weights of the encoder were left out; heads of other tasks, poolers and stored positions may
-    be.
+    """Raise UserError if encoder weights were not used; unused heads of other tasks, poolers and stored positions are
+    fine.
 
     Args:
         model: The loaded model.
-        info: What the library says of the loading.
+        info: The library's loading report.
         name: Of the model.
     """
     prefix = model.base_model_prefix + "."
@@ -320,17 +314,15 @@ def check_placed(model: PreTrainedModel, info: dict[str, Any], name: str) -> Non
     ]
     if unused:
         raise UserError(
-            f"The weights of model '{name}' hold {len(unused)} tensors of its encoder that {type(model).__name__} has "
-            f"no place for, e.g. {', '.join(unused[:3])}; merge adapters into the weights, and give the config.json "
-            "with which they were trained (its layers, its kind of positions)."
+            f"The weights of model '{name}' have {len(unused)} encoder tensors that do not fit "
+            f"{type(model).__name__}, e.g. {', '.join(unused[:3])}; merge adapters into the weights, and give the "
+            "config.json used in training (number of layers, type of positions)."
         )
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the library, which would report the new weights of every classification head, and show bars of its
-    own.
-    """
+    """Silence the library, which would report every new classification head and show its own progress bars."""
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -342,19 +334,19 @@ def quiet() -> Iterator[None]:
 
 
 def _location(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
-    """The folder, and the arguments with which the library reads it: nothing there is run as code."""
-    # Left out, trust_remote_code makes the library ask on the terminal.
+    """The folder, and library arguments that prevent running code from it."""
+    # Without trust_remote_code, the library asks on the terminal.
     return spec.locate(), {"local_files_only": True, "trust_remote_code": False}
 
 
 def check_encoder_kind(config: PreTrainedConfig, name: str) -> None:
-    """Raise UserError if the model ``name`` is a decoder, or has one."""
+    """Raise UserError if the model ``name`` is or has a decoder."""
     advice = "give an encoder such as BERT or RoBERTa"
     if getattr(config, "is_encoder_decoder", False):
         raise UserError(
             f"{name} is an encoder-decoder ('{config.model_type}'), whose heads are not analysed; {advice}."
         )
-    # BERT and its relatives have a causal head, too; a decoder has no masked one.
+    # BERT and its relatives also have a causal head; a decoder has no masked head.
     kind = config.model_type
     if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise UserError(f"{name} is a decoder ('{kind}'), whose heads are not analysed; {advice}.")
@@ -370,7 +362,7 @@ def _check_config(config: PreTrainedConfig, spec: ModelSpec) -> None:
                 f"The configuration of model '{spec.name}' has {name}={shown(value)}; expected a whole number from 1 "
                 f"to {limit} in its config.json."
             )
-    # Some models say how wide a head is.
+    # Some configurations give the head width.
     says_width = any(getattr(config, name, None) is not None for name in ("head_dim", "d_kv"))
     if config.hidden_size % config.num_attention_heads and not says_width:
         raise UserError(
@@ -380,7 +372,7 @@ def _check_config(config: PreTrainedConfig, spec: ModelSpec) -> None:
     attention = config._attn_implementation
     if attention is not None and "/" in str(attention):
         raise UserError(
-            f"The configuration of model '{spec.name}' asks for the attention code '{attention}' of the hub; remove "
+            f"The configuration of model '{spec.name}' requires the attention code '{attention}' from the hub; remove "
             "attn_implementation from its config.json."
         )
     if getattr(config, "quantization_config", None) is not None:

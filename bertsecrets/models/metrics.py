@@ -1,4 +1,4 @@
-"""Metrics of a task, computed once over all predictions of an evaluation set: those of GLUE, macro-F1 and AUC."""
+"""Metrics of a task, computed once over all predictions of an evaluation set: GLUE's metrics, macro-F1 and AUC."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -98,13 +98,13 @@ _LOSSES = ("log_loss", "neg_log_loss", "cross_entropy", "loss")
 
 
 def check_metrics(task: Task) -> None:
-    """Raise UserError if a metric of the task does not exist or does not fit its labels, or ``auc`` is the first."""
+    """Raise UserError if a metric of the task does not exist or does not fit its labels, or if ``auc`` is first."""
     for name in task.metrics:
         if name in _LOSSES:
             raise UserError(
-                f"'{name}' is no metric to choose: every run has the log loss as <evaluation set>/loss, and a disabled "
-                "head's change of it in the columns loss_change, loss_low_pointwise and loss_high_pointwise of "
-                "ablation.parquet; leave it out."
+                f"'{name}' is not a selectable metric, because every run records the loss: as <evaluation set>/loss, "
+                "and for a disabled head in the columns loss_change, loss_low_pointwise and loss_high_pointwise of "
+                "ablation.parquet; remove it."
             )
         if name not in METRICS:
             raise UserError(f"Unknown metric '{name}' of task '{task.name}'; {choices(name, METRICS)}.")
@@ -115,19 +115,18 @@ def check_metrics(task: Task) -> None:
             )
     if task.metrics[:1] == ("auc",):
         raise UserError(
-            "task.metrics begins with auc, by which disabled heads are not judged; put another metric first, e.g. "
+            "task.metrics starts with auc, which is not supported for disabled heads; put another metric first, e.g. "
             "task.metrics=[accuracy,auc]."
         )
 
 
 def score(prediction_N: Tensor, label_N: Tensor, task: Task, ranking_N: Tensor | None = None) -> dict[str, float]:
-    """Every metric of the task; NaN for a correlation with a constant, and for an AUC where all labels are of one
-    class.
+    """Every metric of the task; NaN for a correlation with a constant, and for an AUC with a single class.
 
     Args:
         prediction_N: Class indices, or scores of a regression task.
         label_N: Gold labels of the same kind.
-        ranking_N: What ``auc`` ranks the examples by; None for their predictions.
+        ranking_N: Values by which ``auc`` ranks the examples; None for their predictions.
     """
     ranking_N = prediction_N if ranking_N is None else ranking_N
     return {
@@ -142,11 +141,10 @@ def score_logits(logits_NC: Tensor, label_N: Tensor, task: Task) -> dict[str, fl
 
 
 def better_order(prediction_N: Tensor, label_N: Tensor, classes: int) -> tuple[int, ...] | None:
-    """The class that each output seems to stand for, where that is another than the one it is taken for.
+    """The class that each output seems to stand for, if it differs from the assumed one.
 
-    Of all permutations of the outputs the one that is right most often, if it is right significantly more often than
-    the answers as they are: the exact sign test of the examples that one of the two gets right (McNemar), times the
-    number of permutations.
+    The permutation of the outputs with the most correct predictions, if it is significantly better than the identity:
+    McNemar's exact test, Bonferroni-corrected for the number of permutations.
 
     Args:
         prediction_N, label_N: Class indices.
@@ -162,18 +160,18 @@ def better_order(prediction_N: Tensor, label_N: Tensor, classes: int) -> tuple[i
     if not gained:
         return None
     p = binomtest(gained, gained + lost, alternative="greater").pvalue
-    # The number of permutations of many classes is beyond what a float holds.
+    # For many classes, the number of permutations overflows a float.
     significant = p == 0 or math.log(p) + math.lgamma(classes + 1) <= math.log(LEVEL)
     return tuple(int(place) for place in order) if significant else None
 
 
 @dataclass(frozen=True)
 class OtherClasses:
-    """Classes that the outputs of a model fit better.
+    """A better assignment of classes to a model's outputs.
 
     Args:
         outputs: The class of each output.
-        sentence: What speaks for them, without full stop.
+        sentence: The evidence for it, without full stop.
     """
 
     outputs: list[str]
@@ -183,12 +181,12 @@ class OtherClasses:
 def other_classes(
     prediction_N: Tensor, label_N: Tensor, labels: Sequence[str], outputs: Sequence[str]
 ) -> OtherClasses | None:
-    """The classes that a model's outputs seem to stand for by :func:`better_order`, None for those they are taken for.
+    """The classes of a model's outputs according to :func:`better_order`; None if the assumed ones fit.
 
     Args:
         prediction_N, label_N: Class indices.
         labels: The classes in the order of these indices.
-        outputs: The class that each output of the model is taken for.
+        outputs: The assumed class of each model output.
     """
     order = better_order(prediction_N, label_N, len(labels))
     if order is None:
@@ -196,24 +194,24 @@ def other_classes(
     now, then = (
         float((answer_N == label_N).double().mean()) for answer_N in (prediction_N, torch.tensor(order)[prediction_N])
     )
-    # Names of outputs may repeat in somebody else's model.
+    # In a third-party model, output names may repeat.
     place_of = {label: place for place, label in enumerate(labels)}
     better = [labels[order[place_of[label]]] for label in outputs]
     return OtherClasses(
         better,
-        f"The model is right for {now:.0%} of the examples if its outputs stand for {', '.join(outputs)}, in this "
-        f"order, and for {then:.0%} if they stand for {', '.join(better)}",
+        f"The model's accuracy is {now:.0%} if its outputs are {', '.join(outputs)}, in this order, and {then:.0%} if "
+        f"they are {', '.join(better)}",
     )
 
 
 def set_scores(logits_NC: Tensor, label_N: Tensor, task: Task, constant: float) -> SetScores:
-    """Every metric of a model's answers and of a constant one on the same examples, and which is better.
+    """Every metric of a model and of a constant baseline on the same examples, and whether the model is better.
 
     Args:
-        logits_NC: The answers, see :func:`decide`.
+        logits_NC: The model's outputs, see :func:`decide`.
         label_N: Gold labels.
         task: The task, with its metrics.
-        constant: The constant answer, a class or a score.
+        constant: The constant prediction, a class or a score.
     """
     answer_N = torch.full_like(label_N, constant)
     p_constant = beats_constant(
@@ -269,7 +267,7 @@ class Predictions(Metric):
         return index_N, logits_NC[order_N].cpu(), label_N[order_N].cpu()
 
     def collected(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What :meth:`compute` returns, with all dimensions for a single example, too."""
+        """The result of :meth:`compute`, with all dimensions even for a single example."""
         index_N, logits_NC, label_N = self.compute()
         # torchmetrics removes the dimensions of a tensor with one element.
         count = index_N.numel()

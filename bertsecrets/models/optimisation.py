@@ -1,4 +1,4 @@
-"""AdamW by the book: parameter groups, layer-wise learning rates, frozen layers, linear warm-up and decay."""
+"""Standard AdamW: parameter groups, layer-wise learning rates, frozen layers, linear warm-up and decay."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def freeze(model: nn.Module, names: Iterable[str | int]) -> None:
             modules = (encoder.layers[name],)
         else:
             raise UserError(
-                f"optimizer.freeze names '{name}'; expected 'embeddings' or a layer from 0 to {encoder.num_layers - 1}."
+                f"optimizer.freeze has '{name}'; expected 'embeddings' or a layer from 0 to {encoder.num_layers - 1}."
             )
         for module in modules:
             module.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Which model a checkpoint was fine-tuned from, and whether that is the model it is analysed with."""
+"""The model that a checkpoint was fine-tuned from, and whether it is the model used in the analysis."""
 
 import hashlib
 import math
@@ -16,7 +16,7 @@ INITIAL_WEIGHTS = "initial_weights"
 """Key of the digest of the weights before fine-tuning, in a checkpoint's record."""
 
 _LEAST_COSINE = 0.5
-"""Between the weights of a model before and after fine-tuning."""
+"""Least cosine between the weights of a model before and after fine-tuning."""
 
 _OF_A_RUN = frozenset(
     {
@@ -51,12 +51,12 @@ _STRUCTURE = (
 def weights_digest(model: PreTrainedModel) -> str:
     """SHA-256 (64 hexadecimal digits) of an encoder's weights, without the task head and the pooler.
 
-    A pooler may be missing from the pre-trained weights; it is then drawn at random like the head.
+    A pooler may be missing from the pre-trained weights; it is then initialised at random like the head.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.base_model.state_dict().items()):
         if not name.startswith("pooler."):
-            # Names and shapes too: the same bytes may belong to other tensors.
+            # Include names and shapes, as the same bytes may belong to other tensors.
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
             # As bytes: numpy has no bfloat16.
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
@@ -81,23 +81,23 @@ def check_origin(record: Mapping[str, Any], initial: PreTrainedModel, name: str,
     """Raise UserError if a checkpoint was not fine-tuned from these initial weights.
 
     Args:
-        record: Of the checkpoint; one without a digest of its initial weights passes.
+        record: The checkpoint's record; without a digest of its initial weights it passes.
         initial: The model before fine-tuning.
-        name: Of that model.
-        path: Of the checkpoint.
+        name: Name of that model.
+        path: Path of the checkpoint.
     """
     digest = record.get(INITIAL_WEIGHTS)
     if digest is not None and digest != weights_digest(initial):
         source = record.get("model", {})
         raise UserError(
-            f"Checkpoint '{path}' was fine-tuned from other weights ('{source.get('name')}' in '{source.get('path')}') "
-            f"than those of model '{name}'; set the model it was made from, or reference=<folder> to compare it with "
-            "another model on purpose."
+            f"Checkpoint '{path}' was fine-tuned from other weights ('{source.get('name')}' in "
+            f"'{source.get('path')}') than model '{name}'; set the model it was fine-tuned from, or "
+            "reference=<folder> to compare it with another model on purpose."
         )
 
 
 def check_folder_origin(model: PreTrainedModel, initial: PreTrainedModel, name: str, path: object) -> None:
-    """Raise UserError if the weights of a plain folder do not resemble those that it should be fine-tuned from.
+    """Raise UserError if the weights of a plain folder do not resemble the model it should be fine-tuned from.
 
     Such a folder records no origin. Fine-tuning hardly turns a weight vector, while the weights of two models that were
     pre-trained apart are nearly orthogonal.
@@ -105,15 +105,15 @@ def check_folder_origin(model: PreTrainedModel, initial: PreTrainedModel, name: 
     Args:
         model: The fine-tuned model.
         initial: The model before fine-tuning, of the same architecture.
-        name: Of that model.
+        name: Name of that model.
         path: Of the folder.
     """
     cosine = weights_cosine(model, initial)
     if cosine < _LEAST_COSINE:
         raise UserError(
-            f"The weights in '{path}' do not resemble those of model '{name}' (cosine {cosine:.2f}), so they were not "
-            "fine-tuned from it; set the model they were made from, or reference=<folder> to compare them with another "
-            "model on purpose."
+            f"The weights in '{path}' do not resemble model '{name}' (cosine {cosine:.2f}), so they were not "
+            "fine-tuned from it; set the model they were fine-tuned from, or reference=<folder> to compare them with "
+            "another model on purpose."
         )
 
 
@@ -121,14 +121,14 @@ def check_folder_origin(model: PreTrainedModel, initial: PreTrainedModel, name: 
 def weights_cosine(model: PreTrainedModel, other: PreTrainedModel) -> float:
     """Cosine between the weight matrices of two encoders, all entries as one vector; 0 if one of them is zero.
 
-    Matrices that the other encoder lacks or has in another shape are left out. Biases and norms are, too: those of any
-    two models resemble each other.
+    Matrices that the other encoder lacks or has in another shape are ignored, as are biases and norms, which are
+    similar in any two models.
     """
     others = other.base_model.state_dict()
     product = norm = other_norm = 0.0
     for key, weight in model.base_model.state_dict().items():
         if weight.dim() >= 2 and key in others and others[key].shape == weight.shape:
-            # Matrix by matrix: one vector of all would double the memory of a large model.
+            # Matrix by matrix, as a single vector would double the memory of a large model.
             a, b = weight.double().flatten(), others[key].double().flatten()
             product += float(a @ b)
             norm += float(a @ a)
@@ -137,7 +137,7 @@ def weights_cosine(model: PreTrainedModel, other: PreTrainedModel) -> float:
 
 
 def check_same_size(model: PreTrainedModel, reference: PreTrainedModel, name: str) -> None:
-    """Raise UserError if a reference model has other layers or heads than a model."""
+    """Raise UserError if a reference model differs in its number of layers or heads."""
     encoders = describe(model), describe(reference)
     sizes = [(encoder.num_layers, encoder.num_heads) for encoder in encoders]
     if sizes[0] != sizes[1]:
@@ -149,7 +149,7 @@ def check_same_size(model: PreTrainedModel, reference: PreTrainedModel, name: st
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON gives it back: lists for tuples, texts for keys."""
+    """A value after a JSON round trip: tuples become lists, keys become texts."""
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items()}
     return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value

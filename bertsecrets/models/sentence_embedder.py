@@ -16,7 +16,7 @@ from bertsecrets.models.spec import ModelSpec
 from bertsecrets.settings import shown
 
 Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens"]
-"""How token vectors become a sentence's: the first token's, their mean or maximum, or their sum over the root of their
+"""How token vectors are pooled: the first token, the mean, the maximum, or the sum divided by the square root of their
 number.
 """
 
@@ -34,7 +34,7 @@ _LONGEST = 512
 
 
 class SentenceEmbedder(PreTrainedModel):
-    """An encoder whose token vectors are pooled to one embedding of a sentence.
+    """An encoder whose token vectors are pooled into one sentence embedding.
 
     Called like its encoder; ``logits`` of its output are the embeddings ``[B, D]``, not normalised. The similarity of
     two sentences is the cosine of their embeddings (:func:`cosine_of_pairs`), which normalising would not change.
@@ -74,7 +74,7 @@ class SentenceEmbedder(PreTrainedModel):
         if self.pooling == "cls":
             return hidden_BSD[:, 0]
         if self.pooling == "max":
-            # Not 0, which is the maximum of negative numbers.
+            # Not 0, which would be the maximum of negative numbers.
             return hidden_BSD.masked_fill(~real_BS[..., None], -torch.inf).amax(1)
         real_BS1 = real_BS[..., None].to(hidden_BSD.dtype)
         count_B1 = real_BS1.sum(1)
@@ -82,15 +82,15 @@ class SentenceEmbedder(PreTrainedModel):
 
 
 def cosine_of_pairs(embedding_RXD: Tensor) -> Tensor:
-    """Cosine similarity of two sentences, ``[B, ..., 1]``, from embeddings ``[2 B, ..., D]``: first all first
-    sentences.
+    """Cosine similarity of sentence pairs, ``[B, ..., 1]``, from embeddings ``[2 B, ..., D]``, all first sentences
+    first.
     """
     first_BXD, second_BXD = embedding_RXD.chunk(2)
     return functional.cosine_similarity(first_BXD, second_BXD, dim=-1).unsqueeze(-1)
 
 
 def is_embedder_folder(folder: Path) -> bool:
-    """Whether a folder is a sentence-embedding model of Sentence Transformers.
+    """Whether a folder is a Sentence Transformers embedding model.
 
     Its CrossEncoder models are classifiers, and so is a model that was fine-tuned and saved beside the old files.
     """
@@ -109,12 +109,12 @@ def load_embedder(root: Path) -> SentenceEmbedder:
         root: Its folder.
 
     Raises:
-        UserError: If the folder is none, cannot be read, or has a module or a setting that changes embeddings in a way
-            that is not supported: anything but a Transformer, a Pooling of one mode and a Normalize.
+        UserError: If the folder is not such a model, cannot be read, or has an unsupported module or setting: only a
+            Transformer, a Pooling with one mode and a Normalize are supported.
     """
     if not is_file(root / MODULES):
         raise UserError(
-            f"'{root}' is not the folder of a sentence-embedding model (it has no {MODULES}); give one made by "
+            f"'{root}' is not the folder of a sentence-embedding model (it has no {MODULES}); give a folder saved by "
             "Sentence Transformers."
         )
     modules = _modules(root)
@@ -184,7 +184,7 @@ def _inside(root: Path, module: dict[str, Any]) -> Path:
     """The folder of a module."""
     path = Path(module["path"])
     if path.is_absolute() or ".." in path.parts:
-        raise UserError(f"'{root / MODULES}' names the folder '{path}'; expected one inside '{root}'.")
+        raise UserError(f"'{root / MODULES}' refers to the folder '{path}'; expected a folder inside '{root}'.")
     return root / path
 
 
@@ -201,7 +201,7 @@ def _pooling(config: dict[str, Any], root: Path) -> Pooling:
             f"The model in '{root}' pools by {names}, which is not supported; {choices('', get_args(Pooling))}."
         )
     if config.get("include_prompt", True) is not True:
-        raise UserError(f"The model in '{root}' leaves prompts out of its pooling, which is not supported.")
+        raise UserError(f"The model in '{root}' excludes prompts from its pooling, which is not supported.")
     checked: Any = mode
     return checked  # type: ignore[no-any-return]
 

@@ -19,9 +19,9 @@ class OptimizerConfig(Settings):
         learning_rate: Peak rate of the classification head, and of all layers if ``layer_decay`` is 1.
         weight_decay: AdamW's; biases and norms are exempt.
         warmup_fraction: Share of all steps over which the rate rises linearly from 0; it then falls linearly to 0.
-        layer_decay: Factor from the rate of each layer to that of the layer below: below 1 lower layers learn more
-            slowly, above 1 faster (an inverted order, as a control).
-        freeze: What is not trained: ``"embeddings"``, layer numbers from 0, or both.
+        layer_decay: Factor from the rate of each layer to that of the layer below: below 1, lower layers learn more
+            slowly; above 1, faster (an inverted order, as a control).
+        freeze: Frozen parts: ``"embeddings"``, layer numbers from 0, or both.
         betas, eps: AdamW's.
     """
 

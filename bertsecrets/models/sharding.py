@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from bertsecrets.models.encoder import describe
 
 SHARDED = (DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy)
-"""Lightning's strategies under which no process has whole weights; :class:`ShardedStrategy` is one of them."""
+"""Lightning's strategies in which no process has the whole weights, such as :class:`ShardedStrategy`."""
 
 
 def shard(model: nn.Module, mesh: DeviceMesh) -> None:
@@ -22,7 +22,7 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
         model: Any module that contains a transformers encoder; it can be called as before, whole or layer by layer.
         mesh: The processes to shard over, one-dimensional.
     """
-    # A shared layer once: fully_shard refuses a module that is sharded already.
+    # A shared layer only once: fully_shard rejects a module that is already sharded.
     for layer in {id(layer): layer for layer in describe(model).layers}.values():
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -49,7 +49,7 @@ class ShardedStrategy(ModelParallelStrategy):
         super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False)
 
     def setup_environment(self) -> None:
-        # The number of processes is known only here, after the trainer has counted the devices.
+        # The number of processes is only known after the trainer has counted the devices.
         self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()
 
@@ -57,8 +57,7 @@ class ShardedStrategy(ModelParallelStrategy):
         module = self.lightning_module
         if module is not None and module.trainer.state.fn == TrainerFn.FITTING:
             return super().load_checkpoint(checkpoint_path, weights_only)
-        # The optimizers of a finished training are still here, and the checkpoint of the best weights has no states for
-        # them.
+        # After training, the optimizers still exist, but the checkpoint of the best weights has no states for them.
         optimizers, self.optimizers = self.optimizers, []
         try:
             return super().load_checkpoint(checkpoint_path, weights_only)

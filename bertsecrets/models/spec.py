@@ -1,4 +1,4 @@
-"""Which weights are meant, and where their files are: a pre-trained model or a fine-tuned checkpoint."""
+"""Specify the weights, of a pre-trained model or a fine-tuned checkpoint, and locate their files."""
 
 import hashlib
 import importlib.util
@@ -17,18 +17,18 @@ RANDOM_INIT = "random_normal"
 """Weights drawn at random: the baseline of Kovaleva et al. 2019."""
 
 INITS = ("pretrained", RANDOM_INIT)
-"""The weights that fine-tuning may start from."""
+"""Initial weights for fine-tuning."""
 
 BEST, FINAL, LAST = "best.ckpt", "final.ckpt", "last.ckpt"
 """The checkpoints of a run folder."""
 
 INITIAL = "initial"
-"""Given as the checkpoint: the model before any fine-tuning."""
+"""Value of ``checkpoint`` for the model before any fine-tuning."""
 
 
 Objective = Literal["masked_words", "replaced_words", "sentence_embeddings"]
-"""What a pre-trained model was trained for; models of sentence embeddings are language models trained on, by contrast
-of sentences.
+"""Pre-training objectives; sentence-embedding models are language models that were trained further by contrastive
+learning.
 """
 
 
@@ -39,7 +39,7 @@ def check_init(init: str) -> None:
 
 
 def _in_order(labels: Any) -> Any:
-    """The names in the order of their numbers of a map from names to numbers; YAML reads some names as other values."""
+    """The names in a mapping from names to numbers, ordered by number; YAML reads some names as other values."""
     if isinstance(labels, Mapping):
         if set(labels.values()) != set(range(len(labels))):
             raise ValueError("not the numbers of outputs")
@@ -58,15 +58,16 @@ class ModelSpec(Settings):
         sha256: Expected hash of ``model.safetensors``, checked before use; None skips the check.
         family: The ``module:Class`` or ``file.py:Class`` of a :class:`~bertsecrets.models.families.base.Family`, or a
             model type whose family fits; None for that of the model's type.
-        attention_dropout: Share of attention weights dropped in training; None for what the model's configuration says.
+        attention_dropout: Share of attention weights dropped in training; None for the value in the model's
+            configuration.
         labels: The class that each output of a fine-tuned model stands for, in the order of the outputs, or class ->
             number of its output; None to match the model's names with those of the task.
-        objective: What the weights were trained for before any fine-tuning; None if unknown. Statements about
-            pre-trained language models say so where they are judged on another kind of model.
+        objective: Pre-training objective; None if unknown. Statements about pre-trained language models add a note if
+            the model is of another kind.
     """
 
     name: Name
-    path: str = Field(min_length=1, description="a model of the hub or a local folder, e.g. model.path=my_bert")
+    path: str = Field(min_length=1, description="a hub model or a local folder, e.g. model.path=my_bert")
     # The parents of a dotted name would be imported to look for it.
     package: str | None = Field(
         default=None, pattern=r"^[A-Za-z_]\w*$", description="the name of a top-level Python package, or null"
@@ -89,11 +90,11 @@ class ModelSpec(Settings):
     )
 
     def locate(self) -> str:
-        """The local folder, that of a model of the hub in the local cache, with its weights checked.
+        """The local folder, or the cached folder of a hub model, with checked weights.
 
         Raises:
-            UserError: If the package is not installed, the folder does not exist or is no model's, the hub does not
-                give the model, or the hash is wrong.
+            UserError: If the package is not installed, the folder does not exist or has no model, the hub does not
+                provide the model, or the hash is wrong.
         """
         folder = self.folder()
         if folder is None:
@@ -102,7 +103,7 @@ class ModelSpec(Settings):
             try:
                 exists, is_folder = folder.exists(), folder.is_dir()
             except (OSError, ValueError) as error:
-                raise UserError(f"model.path '{self.path}' cannot be read ({error}); give a model's folder.") from error
+                raise UserError(f"model.path '{self.path}' cannot be read ({error}); give a model folder.") from error
             if not is_folder:
                 reason = "is not a directory" if exists else "does not exist"
                 raise UserError(
@@ -115,21 +116,21 @@ class ModelSpec(Settings):
         return str(folder)
 
     def folder(self) -> Path | None:
-        """The local folder, which may not exist; None for a model of the hub."""
+        """The local folder, which may not exist; None for a hub model."""
         if self.package is not None:
             package = importlib.util.find_spec(self.package)
             if package is None or not package.submodule_search_locations:
                 raise UserError(
-                    f"Model '{self.name}' comes with the Python package '{self.package}', which is not installed; "
-                    "run pip install -e '.[demo]'."
+                    f"Model '{self.name}' is part of the Python package '{self.package}', which is not installed; run "
+                    "pip install -e '.[demo]'."
                 )
             return Path(package.submodule_search_locations[0]) / self.path
         return None if _may_be_on_hub(self.path) else Path(self.path).expanduser()
 
 
 def _may_be_on_hub(path: str) -> bool:
-    """Whether a path can be the name of a model of the hub: one that cannot, or lies in a folder that is here, is a
-    folder, even one that does not exist.
+    """Whether a path can be the name of a hub model. A path in an existing local folder, or without the form of a hub
+    name, is a folder, even if it does not exist.
     """
     owner, _, name = path.partition("/")
     is_name = bool(owner) and "/" not in name and not path.startswith((".", "~"))
@@ -137,25 +138,25 @@ def _may_be_on_hub(path: str) -> bool:
 
 
 def _is_on_hub(name: str) -> bool:
-    """Whether a checkpoint that is not here is meant to be one of the hub."""
+    """Whether a checkpoint that does not exist locally is meant to be on the hub."""
     return "/" in name and not name.endswith(".ckpt") and _may_be_on_hub(name)
 
 
 def _downloaded(name: str, revision: str | None) -> Path:
-    # A slow import that only models of the hub need.
+    # A slow import that only hub models need.
     from bertsecrets.models.hub import hub_folder
 
     return hub_folder(name, revision)
 
 
 def model_folder(name: str, revision: str | None = None) -> Path | None:
-    """The folder of the model that a checkpoint's name stands for; None for a file, a run, or what is not there.
+    """The model folder for a checkpoint's name; None for a file, a run, or a missing path.
 
     Args:
         name, revision: As in :func:`find_checkpoint`.
 
     Raises:
-        UserError: If the hub does not give the model.
+        UserError: If the hub does not provide the model.
     """
     path = Path(name).expanduser()
     if not path.exists() and not _is_on_hub(name):
@@ -167,15 +168,15 @@ def model_folder(name: str, revision: str | None = None) -> Path | None:
 
 
 def find_checkpoint(name: str | Path, revision: str | None = None) -> Path:
-    """The checkpoint file or the model's folder at a path or of a name on the hub; of a run folder, the checkpoint that
-    its report is about, and of a Trainer's output folder its best one.
+    """The checkpoint file or model folder for a path or a hub name. For a run folder, the checkpoint of its report; for
+    a Trainer's output folder, its best checkpoint.
 
     Args:
-        name: A path, or ``owner/name`` of a model of the hub.
-        revision: Of the model of the hub.
+        name: A path, or ``owner/name`` of a hub model.
+        revision: Revision of the hub model.
 
     Raises:
-        UserError: If there is none, or the hub does not give it.
+        UserError: If there is none, or the hub does not provide it.
     """
     path = Path(name).expanduser()
     if is_file(path):
@@ -195,8 +196,8 @@ def find_checkpoint(name: str | Path, revision: str | None = None) -> Path:
     saved = trainer_checkpoint(path)
     if saved is None:
         raise UserError(
-            f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{FINAL}); give a .ckpt file, "
-            "a run folder, a folder with a model, or a hub name (owner/name)."
+            f"Folder '{path}' has neither a model (config.json) nor a run (checkpoints/{FINAL}); give a .ckpt file, a "
+            "run folder, a folder with a model, or a hub name (owner/name)."
         )
     return saved
 
@@ -206,7 +207,7 @@ def _check_hash(weights: Path, expected: str) -> None:
         raise UserError(f"Weights '{weights}' are missing; install the model again.")
     digest = hashlib.sha256()
     with weights.open("rb") as stream:
-        # In pieces: weights may be larger than what memory is left.
+        # Read in pieces, as weights may exceed the free memory.
         while chunk := stream.read(1 << 20):
             digest.update(chunk)
     if digest.hexdigest() != expected:

@@ -1,4 +1,4 @@
-"""The long table of a disabling sweep: one row for each variant, metric and training step."""
+"""The long table of a disabling sweep: one row per variant, metric and training step."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,28 +67,26 @@ baseline, score, delta: The score without and with the heads disabled, and ``sco
 stderr, low, high: Bootstrap standard error, and confidence limits of ``delta``.
 p_value, p_bh: Paired test of no change; raw, and corrected to the false discovery rate over all variants of one kind,
     mode, metric and step.
-p_needed, correction: One-sided test of no loss, corrected over the same variants as ``correction`` says:
+p_needed, correction: One-sided test of no loss, corrected over the same variants with the method ``correction``:
     ``family_wise`` or ``false_discovery``.
-flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
-smallest_effect: The smallest loss detectable with this set (80 % power at the corrected level); NaN if unknown.
-level, false_discovery_rate: Level of the limits, and false discovery rate of significant changes.
-significant: Whether ``p_bh`` is at most ``false_discovery_rate``.
-verdict: The code ``needed``, ``dispensable`` or ``inconclusive``; in files and in pandas the words of pages, as in
-    ``WORDS``.
-margin, p_margin: The loss that matters, and the one-sided p-value of such a loss or more, corrected as ``p_bh``; where
-    it is no larger than that of a variant without any changed prediction, at most that one, so that no other variant
-    decides on the verdict.
-interaction, interaction_low, interaction_high, p_interaction: For groups whose heads were disabled alone too, the joint
-    effect less the sum of the single ones, its bootstrap limits, and the one-sided p-value, corrected over groups, of
-    the joint effect being no worse than the sum; null for other rows.
-p_controls: Share of the group and random groups from the same layers that do as much harm; NaN with too few of them.
-redundant: Whether the heads of the group can replace each other; null for other rows.
-sweep, evaluated: ``exact`` or ``screened``, and the share of the examples on which the variant was evaluated exactly.
-loss_change, loss_low, loss_high: Change of the mean loss (cross-entropy or squared error) with its confidence limits;
-    positive is harm. In a screened sweep an estimate, whose sign may be wrong where the limits are on both sides of 0.
-logit_margin_change, logit_margin_low, logit_margin_high: The same of the logit of the gold class minus the largest
-    other one; negative is harm; null for scores.
-low_simultaneous, high_simultaneous: Confidence limits of ``delta`` that hold for all variants of one kind, mode, metric
+flips: Share of examples with a changed predicted class; for scores, mean absolute change of the prediction.
+smallest_effect: The smallest loss detectable with this set (80 % power at the corrected level); NaN if unknown. level,
+false_discovery_rate: Level of the limits, and false discovery rate of significant changes. significant: Whether
+``p_bh`` is at most ``false_discovery_rate``. verdict: The code ``needed``, ``dispensable`` or ``inconclusive``; in
+files and in pandas the words used on pages (``WORDS``). margin, p_margin: The margin, and the one-sided p-value of a
+loss of at least the margin, corrected as ``p_bh``. If its uncorrected value is no larger than that of a variant without
+changed predictions, it is capped at the latter, so that no other variant decides the verdict. interaction,
+interaction_low, interaction_high, p_interaction: For groups whose heads were also disabled singly: the joint effect
+minus the sum of the single effects, its bootstrap limits, and the one-sided p-value, corrected over groups, of the
+joint effect being no worse than the sum; null for other rows. p_controls: Share of random groups from the same layers
+(and the group itself) that do at least as much harm; NaN if too few. redundant: Whether the heads of the group can
+replace each other; null for other rows. sweep, evaluated: ``exact`` or ``screened``, and the share of the examples on
+which the variant was evaluated exactly. loss_change, loss_low, loss_high: Change of the mean loss (cross-entropy or
+squared error) with its confidence limits;
+    positive is harm. In a screened sweep an estimate, whose sign may be wrong if the limits include 0.
+logit_margin_change, logit_margin_low, logit_margin_high: The same for the logit of the gold class minus the largest
+other logit; negative is harm; null for scores. low_simultaneous, high_simultaneous: Confidence limits of ``delta`` that
+hold for all variants of one kind, mode, metric
     and step together.
 loss_baseline: The mean loss with nothing disabled.
 loss_low_simultaneous, loss_high_simultaneous: Confidence limits of ``loss_change``, likewise for all variants together.
@@ -104,9 +102,7 @@ UNCORRECTED = {
     "logit_margin_low": "logit_margin_low_pointwise",
     "logit_margin_high": "logit_margin_high_pointwise",
 }
-"""Names in files, in pandas and in W&B of what holds for one variant by itself, which a reader must not take for the
-verdict's.
-"""
+"""Names in files, pandas and W&B of pointwise values, which must not be confused with those behind the verdict."""
 
 _KEY = [*(name for name in _TEXT if name != "heads"), "step"]
 
@@ -124,16 +120,16 @@ class AblationTable:
 
     @classmethod
     def from_rows(cls, rows: list[dict[str, Any]]) -> "AblationTable":
-        """One dictionary for each row."""
+        """One dictionary per row."""
         return cls(pa.Table.from_pylist(rows, schema=SCHEMA))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dictionary for each row."""
+        """One dictionary per row."""
         rows: list[dict[str, Any]] = self.table.to_pylist()
         return rows
 
     def append(self, other: "AblationTable") -> "AblationTable":
-        """The rows of both; a row of ``other`` replaces the row with its key."""
+        """The rows of both; a row of ``other`` replaces a row with the same key."""
         row_of_key = {tuple(row[name] for name in _KEY): row for row in [*self.rows(), *other.rows()]}
         return AblationTable.from_rows(list(row_of_key.values()))
 
@@ -149,9 +145,7 @@ class AblationTable:
         return self.shown().to_pandas()
 
     def shown(self) -> pa.Table:
-        """The table for readers: verdicts are the words of pages, and what is not corrected says so
-        (:data:`UNCORRECTED`).
-        """
+        """The table for readers: verdicts in words, and uncorrected columns named as such (:data:`UNCORRECTED`)."""
         table = _spelt(self.table, WORDS)
         return table.rename_columns([UNCORRECTED.get(name, name) for name in table.schema.names])
 
@@ -161,7 +155,7 @@ class AblationTable:
 
     @classmethod
     def read(cls, path: Path) -> "AblationTable":
-        """Read a file that ``write`` wrote; raise UserError if it is missing or something else."""
+        """Read a file written by ``write``; raise UserError if it is missing or not such a file."""
         try:
             table = read_parquet(path)
         except (DamagedFileError, OSError) as error:
@@ -179,6 +173,6 @@ class AblationTable:
 
 
 def _spelt(table: pa.Table, spelling: Mapping[str, str]) -> pa.Table:
-    """A table with verdicts in another spelling."""
+    """A table with its verdicts respelled."""
     verdicts = [spelling.get(verdict, verdict) for verdict in table["verdict"].to_pylist()]
     return table.set_column(SCHEMA.names.index("verdict"), SCHEMA.field("verdict"), pa.array(verdicts, pa.string()))

@@ -1,4 +1,4 @@
-"""Captured attention maps on disk: one safetensors file for each captured step, and the tokens."""
+"""Captured attention maps on disk: one safetensors file per captured step, and the tokens."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from bertsecrets.results.files import atomic_write, write_text
 
 EXAMPLES = "examples.json"
 TELLING = "telling"
-"""Name of the files of the examples that heads decide most."""
+"""File name of the examples that heads affect most."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class CapturedExample:
         index: Its number in the evaluation set.
         tokens: The tokens of its maps, in order.
         texts: Its texts.
-        label: Its label in words.
-        relations: Of each annotated word its first token, the first token of its syntactic head, and the relation.
-        special: For each token whether the tokenizer added it; empty if unknown.
+        label: Its label as text.
+        relations: For each annotated word, its first token, the first token of its syntactic head, and the relation.
+        special: Whether the tokenizer added each token; empty if unknown.
     """
 
     index: int
@@ -40,7 +40,7 @@ class CapturedExample:
 
     @property
     def sentences(self) -> list[int]:
-        """For each token its sentence, 0 or 1, from where special tokens part the others; empty where unknown.
+        """The sentence of each token, 0 or 1, inferred from the special tokens; empty if unknown.
 
         >>> CapturedExample(0, list("[a|b]"), ["a", "b"], "?", special=[True, False, True, False, True]).sentences
         [0, 0, 0, 1, 1]
@@ -55,12 +55,12 @@ class CapturedExample:
 
 @dataclass(frozen=True)
 class TellingExample:
-    """An example whose answer changes when a head is disabled, with that head's map.
+    """An example whose prediction changes when a head is disabled, with that head's map.
 
     Args:
         tokens: The T tokens.
-        label: The right answer.
-        answers: Name, number with the head, and number without it, of each possible answer: probabilities, or one
+        label: The correct answer.
+        answers: For each possible answer, its name and its value with and without the head: probabilities, or one
             score.
         attention_QK: The head's weights ``[T, T]`` in 0..1.
     """
@@ -108,8 +108,8 @@ def read_maps(path: Path) -> dict[int, NDArray[np.float32]]:
 
 
 def write_telling(folder: Path, examples: Mapping[tuple[int, int], TellingExample]) -> None:
-    """Write the example that each head decides most: its map as safetensors, the rest as JSON."""
-    # Half precision is finer than the 256 shades in which a page draws them.
+    """Write the example that each head affects most: its map as safetensors, the rest as JSON."""
+    # Half precision is finer than the 256 shades on a page.
     maps = {
         f"{layer}.{head}": np.ascontiguousarray(example.attention_QK, np.float16)
         for (layer, head), example in examples.items()
@@ -128,7 +128,7 @@ def write_telling(folder: Path, examples: Mapping[tuple[int, int], TellingExampl
 
 
 def read_telling(folder: Path) -> dict[tuple[int, int], TellingExample]:
-    """The examples that :func:`write_telling` wrote; empty without any.
+    """The examples written by :func:`write_telling`; empty without any.
 
     Raises:
         UserError: If a file is damaged.

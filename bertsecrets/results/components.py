@@ -1,4 +1,4 @@
-"""Kinds of variants: what a sweep disables in turn, and what tables, figures and sentences call it."""
+"""Kinds of variants that a sweep disables, and their names in tables, figures and sentences."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])
 
 @dataclass(frozen=True)
 class Kind:
-    """Variants of one kind: they are judged together, and listed, drawn and counted together.
+    """Variants of one kind, which are tested, listed, drawn and counted together.
 
     Args:
         name: In the column ``kind`` of the ablation table, in names of figures and in statements.
-        singular, plural: What one variant, or several, are called inside a sentence.
-        plan: The plan that disables every variant of this kind; empty if a plan names or draws them.
-        component: Its name in ``ablation.components``; empty if it is no part of a model.
-        axes: What the effects are a grid over: ``layer`` and ``head``, ``layer``, or nothing.
-        column: What the cells of a layer are, in a grid over layers and ``head``.
-        code: Name of a variant in tables and W&B, with ``{component}`` for the code of its head or layer, or the
-            numbers ``{layer}`` and ``{head}``.
-        label: Name of a variant on pages, with ``{component}``, or ``{layer}``, ``{head}``, ``{heads}`` or
-            ``{num_heads}`` of its row.
-        title: What a figure over all variants shows.
-        without: What the model lacks: "change of accuracy without ...".
-        suffix: Tells the columns of such a grid from those of single heads.
-        done: What happens to a part of a layer, which is left out whatever the mode of heads; empty for heads.
+        singular, plural: Name of one variant, or of several, inside a sentence.
+        plan: The plan that disables every variant of this kind; empty if they are listed or drawn at random.
+        component: Its name in ``ablation.components``; empty if it is not a part of the model.
+        axes: Dimensions of the grid of effects: ``layer`` and ``head``, ``layer``, or none.
+        column: Name of a layer's cells, in a grid over layers and ``head``.
+        code: Name of a variant in tables and W&B, with the placeholders ``{component}`` (code of its head or layer),
+            ``{layer}`` and ``{head}``.
+        label: Name of a variant on pages, with the placeholders ``{component}``, ``{layer}``, ``{head}``, ``{heads}``
+            and ``{num_heads}``.
+        title: Title of a figure over all variants.
+        without: The part that the model lacks: "change of accuracy without ...".
+        suffix: Distinguishes the columns of such a grid from single heads' columns.
+        done: Verb for parts of a layer, which are skipped in every mode; empty for heads.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Kind:
         return self.label.format(component=component, heads=_heads(row), **fields)
 
     def size(self, layers: int, heads: int) -> tuple[int, int]:
-        """Shape of a grid of effects in a model of so many layers, and heads of a layer; for kinds with axes."""
+        """Shape of a grid of effects for a model with this many layers and heads per layer; for kinds with axes."""
         return layers, heads if "head" in self.axes else 1
 
     def cell(self, row: Mapping[str, Any]) -> tuple[int, int]:
-        """Where a row stands in such a grid."""
+        """Position of a row in such a grid."""
         return row["layer"], row["head"] if "head" in self.axes else 0
 
     def of(self, rows: Iterable[AnyRow]) -> list[AnyRow]:
@@ -162,12 +162,12 @@ NEURONS = Kind(
     suffix="_neurons",
     done="left out",
 )
-"""Neurons of a feed-forward part, in order, in as many groups of equal size as the layer has heads; ``head`` counts the
+"""Neurons of a feed-forward part, split in order into as many equal groups as the layer has heads; ``head`` counts the
 groups.
 """
 
 GROUP_OF_NEURONS = f"{NEURONS.name}-"
-"""What the name of such a group begins with, as a part of a layer that is left out; its number follows."""
+"""Prefix of such a group's name; its number follows."""
 
 BLOCK = Kind(
     "block",
@@ -203,13 +203,14 @@ KINDS: dict[str, Kind] = {
 """In the order of the table's rows."""
 
 PARTS = (ATTENTION, FEED_FORWARD, BLOCK)
-"""Parts of a layer that can be left out: a sublayer adds 0 to the residual stream, and a block passes its input on."""
+"""Parts of a layer that can be skipped: a sublayer then adds 0 to the residual stream, and a block passes its input on.
+"""
 
 COMPONENTS = tuple(kind for kind in KINDS.values() if kind.axes)
-"""Kinds with a variant for each head or layer, which say something about it alone."""
+"""Kinds with one variant per head or layer."""
 
 
 def _heads(row: Mapping[str, Any]) -> str:
-    """The heads that the table lists as ``3-1 7-10``."""
+    """The heads listed in the table as ``3-1 7-10``."""
     pairs = (head.split("-") for head in row["heads"].split())
     return heads_label((int(layer), int(head)) for layer, head in pairs)

@@ -26,8 +26,8 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def write_config(config: DictConfig, folder: Path) -> None:
-    """Write a run's copy of its configuration, interpolations resolved; of an analysis also how far the analysed run
-    lies.
+    """Write a run's copy of its configuration, interpolations resolved; for an analysis, also the relative path of its
+    run.
     """
     trained = (config.get("trained") or {}).get("folder")
     if trained is not None:
@@ -52,26 +52,26 @@ def read_config(folder: Path) -> DictConfig:
         )
         raise UserError(f"'{path}' cannot be read ({reason}); run it again in another folder.") from error
     if not isinstance(config, DictConfig) or not config:
-        raise UserError(f"'{path}' holds no configuration; run it again in another folder.")
+        raise UserError(f"'{path}' has no configuration; run it again in another folder.")
     foreign = _not_plain(OmegaConf.to_container(config, resolve=False))
     if foreign is not None:
         raise UserError(
-            f"'{path}' has {foreign}, which a run's own copy never has: it was edited or made by another program; run "
-            "it again in another folder."
+            f"'{path}' has {foreign}, which a run never writes, so it was edited or made by another program; run it "
+            "again in another folder."
         )
     return config
 
 
 @cache
 def _parsed(text: str) -> DictConfig | ListConfig:
-    """A page asks for a run's configuration some hundred times."""
+    """Cached, because a page reads a run's configuration hundreds of times."""
     check_yaml(text)
     return OmegaConf.create(text)
 
 
 def _not_plain(content: Any, key: str = "") -> str | None:
-    """The first entry that is no plain value, in words: an interpolation, which may read the environment, or Hydra's
-    part.
+    """The first entry that is not a plain value, in words: an interpolation, which may read the environment, or Hydra's
+    section.
     """
     if isinstance(content, dict):
         if not key and "hydra" in content:

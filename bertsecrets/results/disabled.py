@@ -1,4 +1,4 @@
-"""The rows of an ablation table that pages are about."""
+"""Select the rows of an ablation table that pages show."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
@@ -12,21 +12,21 @@ from bertsecrets.results.scores import RunScores
 
 
 def latest_rows(table: AblationTable) -> list[Row]:
-    """The rows of the table's last step; those of a finished checkpoint go before those taken during training."""
+    """The rows of the table's last step; rows of a finished checkpoint take precedence over rows from training."""
     return _latest(table.rows())
 
 
 def main_rows(table: AblationTable) -> list[Row]:
-    """The rows of the table's last step in its first set and mode, of every kind and metric: what a first screen is
-    about.
+    """The rows of the table's last step in its first set and mode, for every kind and metric, as shown on a first
+    screen.
     """
     rows = latest_rows(table)
     return with_values(rows, **{name: rows[0][name] for name in ("evaluation", "mode")}) if rows else []
 
 
 def named(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What an analysis is asked to disable, by its configuration: ``what``, and ``layer`` and ``head`` of a single one;
-    empty if it is asked for nothing in particular.
+    """What the configuration asks to disable: ``what``, and for a single head or layer ``layer`` and ``head``; empty if
+    it asks for nothing in particular.
 
     >>> named({"analysis": {}, "ablation": {"head": "5.1"}})
     {'what': 'layer 5 · head 1', 'layer': 5, 'head': 1}
@@ -52,8 +52,8 @@ def named(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def named_rows(run: Run) -> list[Row]:
-    """The rows, one for each metric, of the one thing that an analysis was asked to disable: its only variant, or its
-    only whole layer; empty if it was asked for none or for several.
+    """The rows, one per metric, of the only variant or only whole layer that an analysis was asked to disable; empty if
+    it was asked for none or several.
     """
     if not run.ablation_path.is_file() or not named(run.config()):
         return []
@@ -63,7 +63,8 @@ def named_rows(run: Run) -> list[Row]:
 
 
 def objective(run: Run, name: str | None) -> float | None:
-    """What a sweep maximises: a score of a finished run, of the model *without* what the run was asked to disable.
+    """The objective of a sweep: a score of a finished run, computed *without* the heads that the run was asked to
+    disable.
 
     Args:
         run: The run.
@@ -79,7 +80,7 @@ def objective(run: Run, name: str | None) -> float | None:
             scores[f"{first['evaluation']}/loss"] = first["loss_baseline"] + first["loss_change"]
     elif run.scores_path.is_file():
         sets = RunScores.read(run.scores_path).sets
-        # The first metric is the task's own; the model's scores also have its loss.
+        # Use the task's first metric; the model's scores also include its loss.
         scores = {
             f"{each}/{metric}": sets[each].model[metric]
             for each in sets

@@ -1,4 +1,4 @@
-"""A number with its uncertainty: the only class for one."""
+"""A number with its uncertainty."""
 
 import re
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ _SPEC = re.compile(r"(\+?)(?:\.(\d))?(%|points|)")
 class Estimate:
     """A number with its interval.
 
-    A format ``[+][.digits][% or points]`` writes it: with a sign, with so many digits, in hundredths.
+    Its format is ``[+][.digits][% or points]``: with a sign, with this many digits, in hundredths.
 
     Args:
         value: The number; NaN where it is undefined.
         low, high: The limits of its 95 % interval; NaN where unknown.
-        stderr: Its standard error over examples, or over seeds where it is a mean over seeds; NaN where unknown.
+        stderr: Its standard error over examples, or over seeds for a mean over seeds; NaN where unknown.
         n: Number of examples, or of seeds, behind it.
 
     >>> f"{Estimate(0.5, 0.4, 0.61):%}", f"{Estimate(0.5, stderr=0.01)}", f"{Estimate(-0.012, -0.02, 0.0):+points}"

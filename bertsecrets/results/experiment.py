@@ -1,4 +1,4 @@
-"""Experiments: sources of numbers of heads, with their names, columns and how pages show them."""
+"""Experiments: sources of numbers per head, with their names, columns and presentation."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +9,10 @@ from bertsecrets.grid import Column, Shown
 from bertsecrets.settings import shown
 
 INITIAL, RANDOM = "initial", "random"
-"""Stages of models to compare with: the model before fine-tuning, and one with random weights."""
+"""Stages of comparison models: the model before fine-tuning, and a model with random weights."""
 
 _RUN_FILES = frozenset({"begun", "experiments", "finished", "scores", "sweep", "wandb"})
-"""Names of JSON files of the run's folder, beside which experiments write theirs."""
+"""Names of JSON files in the run's folder that experiments must not overwrite."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Declaration:
     Args:
         name: Name of the measure in the head table.
         title: Heading of its section.
-        experiment: The class that made it, ``module:class``.
+        experiment: Its class, ``module:class``.
         columns: The columns.
         shown: How pages show them.
-        presenter: What makes its pages, ``module:object``; empty for those of any grid.
+        presenter: The presenter of its pages, ``module:object``; empty for the standard grid pages.
     """
 
     name: str
@@ -37,17 +37,17 @@ class Declaration:
 
 
 def check_name(name: str) -> None:
-    """Raise UserError if an experiment of this name would write over files of the run, or outside of its folder."""
+    """Raise UserError if an experiment of this name would overwrite files of the run or write outside its folder."""
     if not name or name in _RUN_FILES or Path(name).name != name or name.startswith("."):
-        reason = "which is a file of the run's folder" if name in _RUN_FILES else "which is not the name of a file"
+        reason = "which is a file in the run's folder" if name in _RUN_FILES else "which is not the name of a file"
         raise UserError(f"An experiment is called {shown(name)}, {reason}; give its class another name.")
 
 
 class Experiment:
     """A measure, a disabling sweep or another source of numbers, declared for tables and pages.
 
-    A subclass sets ``name``, ``title`` and ``columns``. Pages show every column in figures and tables, as ``shown``
-    says.
+    A subclass sets ``name``, ``title`` and ``columns``. Pages show every column in figures and tables according to
+    ``shown``.
     """
 
     name: str
@@ -55,9 +55,7 @@ class Experiment:
     columns: tuple[Column, ...] = ()
     shown: Shown = Shown()
     presenter: ClassVar[str] = ""
-    """What makes its pages, a :class:`~bertsecrets.present.presenter.Presenter` as ``module:object``; empty for those
-    of any grid.
-    """
+    """Its :class:`~bertsecrets.present.presenter.Presenter` as ``module:object``; empty for the standard grid pages."""
 
     def declaration(self) -> Declaration:
         """The declaration to record in a run's folder."""
@@ -67,7 +65,7 @@ class Experiment:
         )
 
     def check_declaration(self) -> None:
-        """Raise UserError unless it has a name, a title and columns that a run's folder can take."""
+        """Raise UserError unless it has a valid name, title and columns."""
         kind = type(self).__name__
         for attribute in ("name", "title"):
             if not isinstance(getattr(self, attribute, None), str):

@@ -19,11 +19,11 @@ from bertsecrets.errors import UserError
 
 _LARGEST_YAML = 10_000_000
 _DEEPEST_YAML = 50
-"""Levels of sections in a YAML file; the project's have fewer than ten."""
+"""Most levels of nesting in a YAML file; the project's files have fewer than ten."""
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads ``5e-5``, too, as a number, as Hydra does."""
+    """Also reads ``5e-5`` as a number, as Hydra does."""
 
 
 _Loader.add_implicit_resolver(
@@ -35,7 +35,7 @@ _PLAIN = re.compile(
     r"[\w./+-]+)*",
     re.ASCII | re.IGNORECASE,
 )
-"""Texts that Hydra's grammar reads as they are."""
+"""Texts that Hydra's grammar reads unchanged."""
 
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
 
@@ -45,13 +45,14 @@ class DamagedFileError(ValueError):
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read one Parquet file; of ``columns``, those that it has, or None for all.
+    """Read one Parquet file, with all columns or those of ``columns`` that exist.
 
     Raises:
-        DamagedFileError: If its content is not that of a Parquet file.
-        OSError: If the system cannot read it now: it is missing, not readable, or too many files are open.
+        DamagedFileError: If it is not a valid Parquet file.
+        OSError: If it cannot be read at present: it is missing, unreadable, or too many files are open.
     """
-    # read_table would join all files of a folder. No threads: Arrow reports one that cannot start like a damaged file.
+    # read_table would join all files of a folder. No threads, because Arrow reports a thread that cannot start as a
+    # damaged file.
     with path.open("rb") as source:
         try:
             with pq.ParquetFile(source) as file:
@@ -59,7 +60,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         except MemoryError:
             raise
         except (pa.ArrowException, OSError) as error:
-            # Only errors of the operating system have a number.
+            # Only operating-system errors have a number.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise DamagedFileError(str(error).splitlines()[0].rstrip(".")) from error
@@ -69,7 +70,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to ``path``; rename it to ``path`` if the block succeeds, remove it if it fails.
 
-    The temporary path keeps the suffix of ``path``, from which some writers choose the format. Missing folders are
+    The temporary path keeps the suffix of ``path``, because some writers choose the format by it. Missing folders are
     created.
 
     Raises:
@@ -103,7 +104,7 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 @contextmanager
 def folder_write(folder: Path) -> Iterator[None]:
-    """Create a folder and report what keeps the block from writing to it as :func:`atomic_write` does.
+    """Create a folder and report errors of writing to it in the block like :func:`atomic_write`.
 
     Raises:
         UserError: If the folder cannot be written.
@@ -117,23 +118,23 @@ def check_new_folder(key: str, folder: Path) -> None:
     """Check that a folder can be created, or exists and is empty.
 
     Args:
-        key: The setting that names it, for the message.
+        key: The setting with its path, for the message.
         folder: The folder, absolute and without symbolic links.
 
     Raises:
-        UserError: If it exists and is not empty or cannot be replaced, or cannot be created.
+        UserError: If it is not empty, or cannot be replaced or created.
     """
     nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not nearest.is_dir():
         raise UserError(f"{key} is '{folder}', but '{nearest}' is a file; choose another folder.")
     if os.path.ismount(folder):
         raise UserError(f"{key} is '{folder}', which is a mount point; choose a new folder in it.")
-    # An empty folder is replaced, for which its parent has to be writable.
+    # An empty folder is replaced, so its parent has to be writable.
     written = {nearest, folder.parent} if nearest == folder else {nearest}
     if not all(os.access(path, os.R_OK | os.W_OK | os.X_OK) for path in written):
         raise UserError(f"{key} is '{folder}', which cannot be written (permission denied); choose another folder.")
     if nearest == folder and any(folder.iterdir()):
-        raise UserError(f"{key} is '{folder}', which already holds files; choose a new folder, or move them away.")
+        raise UserError(f"{key} is '{folder}', which is not empty; choose a new folder, or move its files away.")
 
 
 @contextmanager
@@ -142,7 +143,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     fails.
 
     Raises:
-        UserError: If the folder cannot be written: the disk is full, or it has got a content meanwhile.
+        UserError: If the folder cannot be written: the disk is full, or it is no longer empty.
     """
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
@@ -155,7 +156,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of writers that were killed; nobody else may be writing to the folder."""
+    """Remove temporary files of killed writers; no other process may be writing to the folder."""
     for path in folder.rglob(".*"):
         if _LEFTOVER.fullmatch(path.name) and path.is_file():
             path.unlink()
@@ -169,7 +170,7 @@ def describe_os_error(error: OSError) -> str:
 
 @contextmanager
 def _refusals_in_words(path: Path) -> Iterator[None]:
-    """Raise what keeps the block from writing to ``path`` as UserError."""
+    """Turn errors of writing to ``path`` in the block into UserError."""
     try:
         yield
     except Exception as error:
@@ -179,7 +180,7 @@ def _refusals_in_words(path: Path) -> Iterator[None]:
             # safetensors and tokenizers are written in Rust.
             reason = describe_os_error(OSError(int(number[1]), os.strerror(int(number[1]))))
         elif re.search(r"PytorchStreamWriter failed|inline_container", str(error)):
-            # PyTorch does not say why it could not write all.
+            # PyTorch does not report why a write failed.
             reason = "the disk or a quota may be full"
         else:
             raise
@@ -190,7 +191,7 @@ def _refusals_in_words(path: Path) -> Iterator[None]:
 
 
 def read_yaml(path: Path, description: str, advice: str) -> Any:
-    """Read a small YAML or JSON file that a user gives, as plain values.
+    """Read a user's small YAML or JSON file as plain values.
 
     Args:
         path: The file.
@@ -198,8 +199,8 @@ def read_yaml(path: Path, description: str, advice: str) -> Any:
         advice: What to do if it cannot be read.
 
     Raises:
-        UserError: If it cannot be read or parsed, or is larger than 10 MB or uses aliases (``*name``), with which a few
-            lines can stand for any number of values.
+        UserError: If it cannot be read or parsed, is larger than 10 MB, or uses aliases (``*name``), with which a few
+            lines can expand to any number of values.
     """
     try:
         if path.stat().st_size > _LARGEST_YAML:
@@ -219,8 +220,8 @@ def read_yaml(path: Path, description: str, advice: str) -> Any:
 def check_yaml(text: str) -> None:
     """Raise ValueError if a YAML text could take very long to read, or grow without bound.
 
-    A few lines of aliases (``*name``) can stand for any number of values, and each level of nesting costs more than the
-    one before.
+    A few lines of aliases (``*name``) can expand to any number of values, and each level of nesting costs more than the
+    previous one.
     """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -232,24 +233,23 @@ def check_yaml(text: str) -> None:
 
 
 def displayed(path: Path) -> Path:
-    """A path as a user reads it: relative to the current folder if it lies below it, else absolute."""
+    """A path for users: relative to the current folder if inside it, else absolute."""
     path = Path(os.path.abspath(path))
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def in_command(path: Path) -> str:
-    """A path in a command that a user copies: as :func:`displayed`, quoted as :func:`copied`."""
+    """A path in a command to copy: as :func:`displayed`, quoted as :func:`copied`."""
     return copied(str(displayed(path)))
 
 
 def on_page(path: Path | str) -> str:
-    """A path in a command on a page, which is read from any folder: absolute, quoted as :func:`copied`."""
+    """A path in a command on a page, to be run from any folder: absolute, quoted as :func:`copied`."""
     return copied(os.path.abspath(path))
 
 
 def copied(value: Any) -> str:
-    """A setting's value in a command that a user copies: quoted for Hydra where it would read something else, and for
-    the shell.
+    """A setting's value in a command to copy: quoted for Hydra if needed, and for the shell.
 
     >>> print(*map(copied, ["my run", "runs/a (1)", "1,2", ["a", 3]]))
     'my run' '"runs/a (1)"' '"1,2"' '[a,3]'
@@ -258,7 +258,7 @@ def copied(value: Any) -> str:
 
 
 def typed(value: Any) -> str:
-    """A plain value as one types it in Hydra's grammar, texts in quotes only where it would read something else.
+    """A plain value in Hydra's grammar, with texts quoted only if needed.
 
     >>> typed(["a", "b, c", None, 0.5])
     '[a,"b, c",null,0.5]'

@@ -1,4 +1,4 @@
-"""Formatting of numbers and heads on pages, in figures, in tables and in W&B."""
+"""Format numbers and heads for pages, figures, tables and W&B."""
 
 import math
 import re
@@ -10,14 +10,14 @@ MISSING = "\N{EN DASH}"
 _SMALLEST_P = 0.001
 
 _LONGEST_MESSAGE = 2000
-"""Characters of a message on the terminal."""
+"""Most characters of a message on the terminal."""
 
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that command a terminal, reverse the direction of a text, or cannot be encoded."""
+"""Characters that control a terminal, reverse text direction, or cannot be encoded."""
 
 
 def visible(text: str) -> str:
-    """A text with its control characters written out, so that it cannot command a terminal or rearrange a page.
+    """A text with escaped control characters, so that it cannot control a terminal or rearrange a page.
 
     >>> visible("label \\x1b[31m, \\u202egnp")
     'label \\\\x1b[31m, \\\\u202egnp'
@@ -26,7 +26,7 @@ def visible(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """A text that Markdown shows as it is, in one line.
+    """A text escaped so that Markdown shows it verbatim, in one line.
 
     >>> print(markdown_text("a|b <c>"))
     a\\|b &lt;c>
@@ -36,7 +36,7 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown whose cells are shown as they are."""
+    """A Markdown table whose cells are shown verbatim."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(markdown_text(cell) for cell in line)} |" for line in lines)
 
@@ -54,11 +54,11 @@ def message(text: str) -> str:
 
 
 def number(value: float, digits: int = 3, *, signed: bool = False) -> str:
-    """A number of fixed digits with a true minus sign, without a sign if it rounds to zero; a dash for NaN.
+    """A number with fixed digits and a true minus sign, without a sign if it rounds to zero; a dash for NaN.
 
     Args:
         value: The number.
-        digits: Digits after the point.
+        digits: Digits after the decimal point.
         signed: Whether positive numbers get a plus sign, e.g. for changes.
 
     >>> number(-0.0004), number(-1.5, 2), number(0.25, 1, signed=True), number(float("nan"))
@@ -73,7 +73,7 @@ def number(value: float, digits: int = 3, *, signed: bool = False) -> str:
 
 
 def points(loss: float) -> str:
-    """A difference of scores in points.
+    """A difference of scores in percentage points.
 
     >>> points(0.01), points(0.023)
     ('1.0 point', '2.3 points')
@@ -83,7 +83,7 @@ def points(loss: float) -> str:
 
 
 def rounded_up(loss: float) -> float:
-    """An upper bound of a loss in points, rounded up to a tenth: a loss that is not ruled out must not be said to be.
+    """An upper bound of a loss in percentage points, rounded up to a tenth so that it never excludes a possible loss.
 
     >>> rounded_up(0.0134), rounded_up(0.018), rounded_up(-0.0134)
     (1.4, 1.8, -1.3)
@@ -92,7 +92,7 @@ def rounded_up(loss: float) -> float:
 
 
 def percent(share: float, *, signed: bool = False) -> str:
-    """A share, or a change of one, in hundredths with one digit.
+    """A share, or a change in a share, as a percentage with one digit.
 
     >>> percent(0.5), percent(-0.012, signed=True)
     ('50.0', '−1.2')
@@ -101,7 +101,7 @@ def percent(share: float, *, signed: bool = False) -> str:
 
 
 def with_error(value: float, stderr: float, digits: int = 3) -> str:
-    """A value with its standard error; only the value if the error is undefined.
+    """A value with its standard error, or only the value if the error is undefined.
 
     >>> with_error(0.5, 0.01), with_error(0.5, float("nan"))
     ('0.500 ± 0.010', '0.500')
@@ -123,7 +123,7 @@ def low_to_high(low: float, high: float, digits: int = 3, *, signed: bool = Fals
 
 
 def with_limits(value: float, low: float, high: float, digits: int = 3, *, signed: bool = False) -> str:
-    """A value with the limits of its interval; only the value if they are undefined.
+    """A value with its interval, or only the value if the interval is undefined.
 
     >>> with_limits(0.5, 0.4, 0.6, 1), with_limits(0.5, float("nan"), float("nan"), 1)
     ('0.5 (0.4 to 0.6)', '0.5')
@@ -176,7 +176,7 @@ def metric_label(name: str) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """A number of things.
+    """A count with its noun.
 
     >>> counted(1, "relation"), counted(1200, "relation"), counted(0, "head"), counted(2, "class", "classes")
     ('1 relation', '1,200 relations', 'no head', '2 classes')
@@ -185,17 +185,17 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def are(count: int) -> str:
-    """The verb of so many things."""
+    """ "is" or "are" for a count."""
     return "is" if count == 1 else "are"
 
 
 def have(count: int) -> str:
-    """The verb of what so many things have."""
+    """ "has" or "have" for a count."""
     return "has" if count == 1 else "have"
 
 
 def listed(names: Sequence[str], word: str = "and") -> str:
-    """Names in a sentence.
+    """Names joined for a sentence.
 
     >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], "or")
     ('a', 'a and b', 'a, b or c')
@@ -204,7 +204,7 @@ def listed(names: Sequence[str], word: str = "and") -> str:
 
 
 def heads_label(heads: Iterable[tuple[int, int]]) -> str:
-    """Several heads' label on pages, in order of layer and head.
+    """The label of several heads on pages, ordered by layer and head.
 
     >>> heads_label([(7, 10), (3, 2), (3, 1)])
     'layer 3 · heads 1, 2; layer 7 · head 10'
@@ -219,7 +219,7 @@ def heads_label(heads: Iterable[tuple[int, int]]) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """A text of at most so many characters, with an ellipsis where it is cut.
+    """A text cut to this many characters, with an ellipsis.
 
     >>> shortened("attention", 5)
     'atte…'
@@ -228,7 +228,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 def upper_first(text: str) -> str:
-    """A text that begins a sentence."""
+    """A text capitalised to start a sentence."""
     return f"{text[:1].upper()}{text[1:]}"
 
 

@@ -39,7 +39,7 @@ class _Tenths:
         self.label = label
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing."""
 
 
 def redraws() -> bool:
@@ -62,7 +62,7 @@ def progress_bar(total: int, label: str, unit: str = "batch") -> Any:
 
 
 def reported(batches: Iterable[T], advance: Callable[..., object]) -> Iterator[T]:
-    """The batches, each counted once it is used."""
+    """Yield the batches and count each one after use."""
     for batch in batches:
         yield batch
         advance()

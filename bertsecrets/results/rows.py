@@ -21,21 +21,19 @@ FINDINGS = "findings"
 """Name of the folder of row files in a run's folder."""
 
 KEYS = "KEYS"
-"""Name of the class variable with the fields of numbers that tell rows apart, such as how many heads a smaller model
-keeps.
-"""
+"""Class variable that lists the numeric key fields of a row, such as the number of heads that a smaller model keeps."""
 
 _ARROW: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ARROW[Estimate] = pa.struct([(name, _ARROW[hint]) for name, hint in get_type_hints(Estimate).items()])
 
 
 class RecordError(UserError):
-    """What an experiment keeps beside the head table is damaged, or of another version."""
+    """An experiment's stored rows are damaged, or from another version."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What the numbers of a row are of: the first columns of every file of rows."""
+    """The identity of a row's numbers: the first columns of every file of rows."""
 
     run: str
     model: str
@@ -50,10 +48,10 @@ _IDENTITY = [field.name for field in fields(Identity)]
 
 
 def arrow_schema(kind: type) -> pa.Schema:
-    """The columns of a file of rows: those of :class:`Identity`, then a field each; a field ``X | None`` may be empty.
+    """The columns of a file of rows: those of :class:`Identity`, then one per field; a field ``X | None`` may be empty.
 
     Raises:
-        TypeError: If a field is no text, number, flag or estimate, or is called like one of :class:`Identity`.
+        TypeError: If a field is not a text, number, flag or estimate, or has the name of a field of :class:`Identity`.
     """
     hints = get_type_hints(kind)
     if taken := [field.name for field in fields(kind) if field.name in _IDENTITY]:
@@ -62,16 +60,15 @@ def arrow_schema(kind: type) -> pa.Schema:
     for name, hint in {**get_type_hints(Identity), **{field.name: hints[field.name] for field in fields(kind)}}.items():
         parts = [part for part in get_args(hint) if part is not NoneType] if isinstance(hint, UnionType) else [hint]
         if len(parts) != 1 or parts[0] not in _ARROW:
-            raise TypeError(f"{kind.__name__}.{name} is {hint}; a row has str, int, float, bool and Estimate alone")
+            raise TypeError(f"{kind.__name__}.{name} is {hint}; a row can only have str, int, float, bool and Estimate")
         columns.append(pa.field(name, _ARROW[parts[0]], nullable=parts != [hint]))
     return pa.schema(columns, {KEYS: json.dumps(list(getattr(kind, KEYS, ())))})
 
 
 def key_fields(path: Path) -> list[str]:
-    """The fields that tell the rows of a file apart, beside head and layer: texts, flags, and the numbers of ``KEYS``
-    of their class.
+    """The key fields of a file's rows besides head and layer: texts, flags, and the numbers in ``KEYS`` of their class.
 
-    Numbers that are no key, such as a count, are found, as estimates are.
+    Other numbers, such as counts, are results, as estimates are.
     """
     schema = pq.read_schema(path)
     named = json.loads((schema.metadata or {}).get(KEYS.encode(), b"[]"))
@@ -85,7 +82,7 @@ def rows_path(folder: Path, experiment: str, kind: str) -> Path:
 
 
 def kind_name(kind: type) -> str:
-    """The name of a kind of rows in files and statements: that of its class in small letters."""
+    """The name of a kind of rows in files and statements: its class name in lower case."""
     return kind.__name__.lower()
 
 
@@ -97,15 +94,15 @@ def write_rows(
     kinds: Sequence[type] = (),
     **equal: str,
 ) -> None:
-    """Write an experiment's rows, a file for each kind; all earlier ones of the same stage and step go.
+    """Write an experiment's rows, one file per kind, replacing earlier rows of the same stage and step.
 
     Args:
         folder: The run's folder.
         experiment: The experiment.
-        identity: What the rows are of.
-        rows: The rows; none removes those of the stage and step.
-        kinds: The kinds whose earlier rows go; empty for all that the experiment has.
-        equal: Fields and values that earlier rows have, too, if they go.
+        identity: The rows' identity.
+        rows: The rows; without any, the earlier ones are only removed.
+        kinds: The kinds whose earlier rows are replaced; empty for all kinds of the experiment.
+        equal: Field values that restrict which earlier rows are replaced.
 
     Raises:
         RecordError: If a file with earlier rows cannot be read, or has other fields.
@@ -128,7 +125,7 @@ def write_rows(
             write_parquet(path, pa.Table.from_pylist([*kept, *content], schema=schema))
         except pa.ArrowInvalid as error:
             raise RecordError(
-                f"'{path}' has rows of another version ({error}); move it away, and repeat the analysis."
+                f"'{path}' has rows from another version ({error}); move it away, and repeat the analysis."
             ) from error
 
 
@@ -142,28 +139,27 @@ def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table | None:
 
 
 def _of_run(path: Path, run: str, columns: Sequence[str] | None = None) -> pa.Table | None:
-    """Columns of a file of rows of this very run, None for all; None without rows."""
+    """Columns (or all) of a file with rows of this run; None without rows."""
     table = _read(path, columns)
     if table is None or not table.num_rows:
         return None
     for name in columns or _IDENTITY:
         if name not in table.column_names:
-            raise RecordError(f"'{path}' has no field '{name}', so it is of another version; repeat the analysis.")
+            raise RecordError(f"'{path}' has no field '{name}', so it is from another version; repeat the analysis.")
     for other in table["run"].unique().to_pylist():
         if other != run:
-            raise RecordError(f"'{path}' holds rows of the run '{other}', not of '{run}'; repeat the analysis.")
+            raise RecordError(f"'{path}' has rows of the run '{other}', not of '{run}'; repeat the analysis.")
     return table
 
 
 def last_moment(folder: Path, experiment: str, run: str, stages: Sequence[str]) -> tuple[str, int] | None:
-    """The stage and step of an experiment's last rows of any kind, in the first of some stages that has rows; None
-    without any.
+    """The stage and step of an experiment's last rows, in the first given stage that has rows; None without any.
 
     Raises:
-        RecordError: If a file cannot be read, or is of another run.
+        RecordError: If a file cannot be read, or belongs to another run.
     """
     kinds = sorted(path.stem.partition(".")[2] for path in (folder / FINDINGS).glob(f"{experiment}.*.parquet"))
-    # Some kinds have a row for each pair of heads: their numbers are not needed here.
+    # Some kinds have a row per pair of heads, whose numbers are not needed here.
     tables = [_of_run(rows_path(folder, experiment, kind), run, ("run", "stage", "step")) for kind in kinds]
     moments = {
         (line["stage"], line["step"])
@@ -176,7 +172,7 @@ def last_moment(folder: Path, experiment: str, run: str, stages: Sequence[str]) 
 
 
 def read_lines(folder: Path, experiment: str, kind: str, run: str) -> list[tuple[Identity, dict[str, Any]]]:
-    """An experiment's rows of one kind as plain values, of all stages and steps; none without a file.
+    """An experiment's rows of one kind as plain values, for all stages and steps; empty without a file.
 
     Args:
         folder: The run's folder.
@@ -185,7 +181,7 @@ def read_lines(folder: Path, experiment: str, kind: str, run: str) -> list[tuple
         run: Name of the run.
 
     Raises:
-        RecordError: If the file cannot be read, or is of another run.
+        RecordError: If the file cannot be read, or belongs to another run.
     """
     table = _of_run(rows_path(folder, experiment, kind), run)
     lines = [] if table is None else table.to_pylist()
@@ -198,7 +194,7 @@ def as_rows(kind: type[Row], lines: Sequence[Mapping[str, Any]], source: str) ->
     Args:
         kind: The rows' class.
         lines: The fields of each row.
-        source: Where they are from, to begin the sentence of an error.
+        source: Their origin, to start an error message.
 
     Raises:
         RecordError: If a field is unknown, missing or of another type.
@@ -209,13 +205,13 @@ def as_rows(kind: type[Row], lines: Sequence[Mapping[str, Any]], source: str) ->
     for line in lines:
         if unknown := line.keys() - names:
             raise RecordError(
-                f"{source} has an unknown field '{min(unknown)}', so it is of another version; repeat the analysis."
+                f"{source} has an unknown field '{min(unknown)}', so it is from another version; repeat the analysis."
             )
         try:
             rows.append(adapter.validate_python(line))
         except ValidationError as error:
             field = ".".join(map(str, error.errors()[0]["loc"]))
             raise RecordError(
-                f"{source} has no valid '{field}', so it is damaged or of another version; repeat the analysis."
+                f"{source} has no valid '{field}', so it is damaged or from another version; repeat the analysis."
             ) from error
     return rows

@@ -25,22 +25,22 @@ from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import shown
 
 TRAINING, CHECKPOINT = "training", "checkpoint"
-"""Stages of numbers taken during fine-tuning, and of a finished checkpoint."""
+"""Stages of numbers from training, and of a finished checkpoint."""
 
 CAPTURES = "captures"
 """Name of the folder of captured maps in a run's folder."""
 
 PREDICTIONS = "predictions"
-"""Name of the folder of a run's predictions, a table for each evaluation set."""
+"""Name of the folder of a run's predictions, one table per evaluation set."""
 
 FINISHED = "finished.json"
-"""Name of the marker that the folder of a finished run holds."""
+"""Name of the marker file of a finished run."""
 
 SWEEP_FILE = "sweep.json"
-"""Name of the file that makes a folder a sweep's."""
+"""Name of the file that marks a sweep's folder."""
 
 MERGED = "merged"
-"""Name of the run in a sweep's folder that its jobs are merged into."""
+"""Name of the run in a sweep's folder into which its jobs are merged."""
 
 
 def difference_stage(stage: str, other: str) -> str:
@@ -62,7 +62,7 @@ class _Place:
     """A file or folder in a run's folder.
 
     Args:
-        names: Its name, after those of the folders that it lies in.
+        names: The path's components below the run's folder.
     """
 
     def __init__(self, *names: str) -> None:
@@ -103,7 +103,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
-        """Open a finished run's folder, to which only pages and figures are written.
+        """Open a finished run's folder, in which only pages and figures are written.
 
         Raises:
             UserError: If the folder's configuration is missing or cannot be read.
@@ -121,8 +121,8 @@ class Run:
         for name in names:
             if not isinstance(name, str):
                 raise UserError(
-                    f"'{run.config_path}' has {shown(name)} as the name of a run, a model, a task or an "
-                    "initialisation; expected a text."
+                    f"'{run.config_path}' has {shown(name)} as the name of a run, model, task or initialisation; "
+                    "expected a text."
                 )
         seed = trained.get("seed")
         return cls(folder, *names, seed=seed if type(seed) is int else 0)
@@ -130,8 +130,8 @@ class Run:
     def config(self) -> dict[str, Any]:
         """The run's copy of its resolved configuration, as plain values.
 
-        Of an analysis, ``trained.folder`` is where the analysed run lies now: where it lay, or as far from this folder
-        as then.
+        For an analysis, ``trained.folder`` is the present folder of the analysed run: the recorded path, or the same
+        path relative to this folder.
 
         Raises:
             UserError: If it is missing or cannot be read.
@@ -147,7 +147,7 @@ class Run:
 
     @property
     def foreign(self) -> str | None:
-        """The folder of a model of somebody else's that this run analysed; None if it analysed a run, or none."""
+        """The folder of a third-party model that this run analysed; None otherwise."""
         config = self.config()
         trained, checkpoint = config.get("trained"), config.get("checkpoint")
         alone = (
@@ -157,21 +157,21 @@ class Run:
 
     @property
     def of_own_module(self) -> bool:
-        """Whether it is of a module of somebody else's trainer, which no command can load."""
+        """Whether the run comes from a user's own Trainer, whose module no command can load."""
         return "module" in self.config()
 
     @property
     def analysed(self) -> str:
-        """Folder of the run or the model that this one analysed, or its own, as a command on a page names it."""
+        """The folder, as in a command on a page, of the run or model that this run analysed, else its own."""
         trained = self.config().get("trained") or {}
         return on_page(trained.get("folder") or self.foreign or self.folder)
 
     @property
     def analyze_command(self) -> str:
-        """The beginning of a command that analyses the run, or the run or the model that it analysed."""
+        """The start of a command that analyses the run, or the run or model that it analysed."""
         words = [f"python -m bertsecrets analyze checkpoint={self.analysed}"]
         if self.foreign is not None:
-            # A run knows its task and its data, such a model neither.
+            # A run records its task and data; a third-party model does not.
             data, task = self.config().get("data") or {}, self.config().get("task") or {}
             own = task.get("table") is not None
             keys = ("path", "eval_path", "root", "dataset", *(("text", "label") if own else ()))
@@ -187,13 +187,13 @@ class Run:
         """Add experiments to the run's declarations, replacing earlier ones of the same name.
 
         Raises:
-            UserError: If a name is not one that :func:`check_name` takes.
+            UserError: If :func:`check_name` rejects a name.
         """
         for declaration in declarations:
             check_name(declaration.name)
         earlier = self.declarations()
         by_name = {declaration.name: declaration for declaration in (*earlier, *declarations)}
-        # At every validation the same ones are declared.
+        # Every validation declares the same ones again.
         if [*by_name.values()] != earlier:
             self.write_json(self.experiments_path, [asdict(declaration) for declaration in by_name.values()])
 
@@ -201,7 +201,7 @@ class Run:
         """The run's experiments, in the order of their declaration.
 
         Raises:
-            UserError: If the record cannot be read, or a version wrote it that kept findings in other files.
+            UserError: If the record cannot be read, or was written by a version that kept findings in other files.
         """
         if not self.experiments_path.is_file():
             return []
@@ -213,7 +213,8 @@ class Run:
             raise UserError(f"'{self.experiments_path}' cannot be read ({reason}); run the analysis again.") from error
         if any("shown" not in entry for entry in json.loads(content)):
             raise UserError(
-                f"Version {code_of(self.folder) or '0.1.0'} wrote '{self.folder}' in another format; run it again."
+                f"'{self.folder}' was written in another format by version {code_of(self.folder) or '0.1.0'}; run it "
+                "again."
             )
         for declaration in declarations:
             check_name(declaration.name)
@@ -226,9 +227,9 @@ class Run:
 
         Args:
             experiment: Name of the experiment.
-            stage, step: What the numbers are of.
+            stage, step: Stage and step of the numbers.
             rows: The rows.
-            kinds, equal: Which earlier ones they replace, see :func:`~bertsecrets.results.rows.write_rows`.
+            kinds, equal: The earlier rows to replace, see :func:`~bertsecrets.results.rows.write_rows`.
         """
         if self.writes:
             identity = Identity(self.name, self.model, self.task, self.init, self.seed, stage, step)
@@ -250,7 +251,7 @@ class Run:
         return HeadTable.read(self.heads_path) if self.heads_path.is_file() else HeadTable.empty()
 
     def size(self) -> tuple[int, int] | None:
-        """Number of layers and heads; None if no table has a head."""
+        """Number of layers and heads; None if no table has heads."""
         cells = self.table().table.select(["layer", "head"]).to_pylist()
         cells += HEAD.of(self.ablation_table().rows())
         heads = [(cell["layer"], cell["head"]) for cell in cells if cell["head"] is not None]
@@ -271,7 +272,7 @@ class Run:
 
 
 def code_of(folder: Path) -> str:
-    """The version of the code that made a run; empty if its folder does not say so.
+    """The code version of a run; empty if its folder does not record it.
 
     Raises:
         UserError: If the marker of a finished run cannot be read.
@@ -285,7 +286,7 @@ def code_of(folder: Path) -> str:
 
 
 def _is_of(folder: Path, trained: Mapping[str, Any]) -> bool:
-    """Whether a folder holds the training that an analysis recorded: its name, its initialisation and its seed."""
+    """Whether a folder has the training run recorded by an analysis: the same name, initialisation and seed."""
     if not (folder / CONFIG_COPY).is_file():
         return False
     config = read_config(folder)

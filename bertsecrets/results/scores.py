@@ -1,4 +1,4 @@
-"""A run's scores, and those of a constant predictor on the same examples."""
+"""A run's scores, and those of a constant baseline on the same examples."""
 
 import json
 import math
@@ -18,12 +18,12 @@ CORRELATIONS = ("matthews", "pearson", "spearman")
 """The metrics that are correlations."""
 
 FISHER = ("pearson", "spearman")
-"""Correlations whose Fisher z has a variance set by the number of examples; that of Matthews' correlation also depends
-on class shares.
+"""Correlations whose Fisher z has a variance that depends only on the number of examples; Matthews' also depends on
+class shares.
 """
 
-INTERVALS = "95 % intervals over seeds and examples (one seed: over examples; F1, AUC and Matthews: over seeds alone)"
-"""What the intervals of :func:`score_interval` are, for the note of a figure."""
+INTERVALS = "95 % intervals over seeds and examples (one seed: over examples; F1, AUC and Matthews: over seeds only)"
+"""Description of the intervals of :func:`score_interval`, for a figure's note."""
 
 _PERMUTATIONS = 2000
 _LEVEL = 0.95
@@ -32,14 +32,14 @@ _PERFECT = 1 - 1e-9
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of the fine-tuned model and of a constant prediction.
+    """A metric of the fine-tuned model and of the constant baseline.
 
     Args:
         name: Name of the metric, e.g. ``"accuracy"``.
         value: The model's score; NaN where undefined.
-        baseline: The constant prediction's score; NaN where undefined, such as a correlation with a constant.
+        baseline: The constant baseline's score; NaN where undefined, such as a correlation with a constant.
         stderr: Standard error of ``value``; NaN where unknown.
-        low, high: Ends of a 95 % interval of ``value``, inside the metric's range; NaN where unknown.
+        low, high: Limits of a 95 % interval of ``value``, within the metric's range; NaN where unknown.
     """
 
     name: str
@@ -51,17 +51,17 @@ class Score:
 
 
 LEVEL = 0.05
-"""Level at which a model is shown to beat the constant answer."""
+"""Significance level for beating the constant baseline."""
 
 
 @dataclass(frozen=True)
 class SetScores:
-    """Metrics of one evaluation set: the model's (including its loss) and a constant predictor's.
+    """Metrics of one evaluation set: the model's (including its loss) and the constant baseline's.
 
     Args:
         count: Number of examples.
         model, constant: Metric -> score.
-        p_constant: P-value of the model being no better than the constant answer; NaN where untested.
+        p_constant: P-value of the model being no better than the constant baseline; NaN where untested.
     """
 
     count: int
@@ -71,18 +71,18 @@ class SetScores:
 
 
 def beats_constant(prediction_N: ArrayLike, label_N: ArrayLike, constant: float, *, correlated: bool) -> float:
-    """One-sided p-value of a model being no better than a constant answer.
+    """One-sided p-value of a model being no better than a constant baseline.
 
-    For classes McNemar's exact test: of the examples that only one of the two gets right, the model's share is at most
-    half. For metrics that are correlations, which are 0 for a constant answer, a permutation test of Pearson's r.
+    For classes, McNemar's exact test on the examples that exactly one of the two gets right. For correlations, which
+    are 0 for a constant prediction, a permutation test of Pearson's r.
 
     Args:
-        prediction_N, label_N: The model's answers and the right ones: class indices or scores.
-        constant: The constant answer.
+        prediction_N, label_N: The model's predictions and the labels: class indices or scores.
+        constant: The constant prediction.
         correlated: Whether the metric is a correlation (of scores, or of classes: Matthews).
 
     Returns:
-        The p-value; 1 if all answers are the same, NaN without examples or with labels that are all the same.
+        The p-value; 1 if all predictions are the same, NaN without examples or if all labels are the same.
     """
     prediction_N, label_N = np.asarray(prediction_N, np.float64), np.asarray(label_N, np.float64)
     if not len(label_N):
@@ -94,7 +94,7 @@ def beats_constant(prediction_N: ArrayLike, label_N: ArrayLike, constant: float,
             return 1.0
         order = np.random.default_rng(0)
         centred_N, answer_N = label_N - label_N.mean(), prediction_N - prediction_N.mean()
-        # Less a rounding error: an order that gives the same sum counts as reached.
+        # Minus a rounding error, so that an order with the same sum counts as reached.
         observed = centred_N @ answer_N - 1e-12 * np.sqrt((centred_N**2).sum() * (answer_N**2).sum())
         reached = sum(order.permutation(centred_N) @ answer_N >= observed for _ in range(_PERMUTATIONS))
         return float((1 + reached) / (1 + _PERMUTATIONS))
@@ -111,10 +111,10 @@ class RunScores:
 
     Args:
         sets: Evaluation set -> its scores.
-        constant_answer: The constant predictor's answer; empty for a task without labels, which has no metrics.
+        constant_answer: The constant baseline's prediction; empty for a task without labels, which has no metrics.
         step: Optimiser steps of the scored model.
         seconds: Duration of the run.
-        notes: Sentences on what was left out or unusual in the data.
+        notes: Sentences about skipped or unusual rows in the data.
     """
 
     sets: dict[str, SetScores]
@@ -125,7 +125,7 @@ class RunScores:
 
     @property
     def learned(self) -> bool | None:
-        """Whether the model is shown to beat the constant answer on the first set; None where that was not tested."""
+        """Whether the model significantly beats the constant baseline on the first set; None if untested."""
         first = next(iter(self.sets.values()), None)
         return None if first is None or not math.isfinite(first.p_constant) else first.p_constant <= LEVEL
 
@@ -148,7 +148,7 @@ class RunScores:
                     entry["count"],
                     _with_nan(entry["model"]),
                     _with_nan(entry["constant"]),
-                    # Earlier versions did not test it.
+                    # Earlier versions did not test this.
                     math.nan if entry.get("p_constant") is None else float(entry["p_constant"]),
                 )
                 for name, entry in content["sets"].items()
@@ -159,13 +159,13 @@ class RunScores:
             raise UserError(f"'{path}' cannot be read as the scores of a run ({error}); repeat the run.") from error
 
     def of(self, name: str, metric: str) -> float:
-        """The model's score on an evaluation set; NaN where it is undefined, or was not measured."""
+        """The model's score on an evaluation set; NaN if undefined or not measured."""
         return self.sets[name].model.get(metric, math.nan) if name in self.sets else math.nan
 
     def lines(self) -> list[Score]:
-        """Every metric with its baseline; an accuracy with its standard error and Wilson's interval as a proportion.
+        """Every metric with its baseline; an accuracy with its standard error and Wilson's interval for a proportion.
 
-        An accuracy of 0 or 1 has no standard error: the estimate would be 0, which no number of examples can show.
+        An accuracy of 0 or 1 has no standard error, because the estimate would be 0.
         """
         lines = []
         for name, scores in self.sets.items():
@@ -180,29 +180,30 @@ class RunScores:
 
 
 def score_interval(metric: str, values: Sequence[float], count: int) -> Interval:
-    """The mean of a score with its 95 % interval inside the metric's range: over seeds and examples, or of one seed
+    """The mean of a score with its 95 % interval, within the metric's range, over seeds and examples or, for one seed,
     over examples.
 
-    Over examples, an accuracy has Wilson's interval, Pearson's and Spearman's correlations Fisher's, and other metrics
-    none: of several seeds, theirs is over seeds alone (Student's t). Seeds that answer the same examples share the
+    Over examples, accuracy has Wilson's interval, Pearson's and Spearman's correlations have Fisher's, and other
+    metrics have none; with several seeds, theirs is over seeds only (Student's t). Seeds that answer the same examples
+    share the
         noise of these, whose errors count
     as going the same way.
 
     Args:
         metric: Name of the metric.
-        values: Each seed's score; undefined ones are left out.
+        values: Each seed's score; undefined ones are ignored.
         count: Number of examples.
     """
     interval_S3 = [(value, *_over_examples(metric, value, count)) for value in values if math.isfinite(value)]
     unknown = not np.isfinite(interval_S3).all()
     interval = mean_interval(values, _LEVEL) if unknown else interval_over_seeds(interval_S3, _LEVEL)
-    # With few seeds, Student's t runs far beyond the metric's ends.
+    # With few seeds, Student's t extends far beyond the metric's range.
     least = -1.0 if metric in CORRELATIONS else 0.0
     return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
 
 
 def _over_examples(metric: str, value: float, count: int) -> tuple[float, float]:
-    """The ends of one model's 95 % interval; NaN where unknown."""
+    """The limits of one model's 95 % interval; NaN where unknown."""
     if metric == "accuracy" and count:
         low, high = scipy.stats.binomtest(round(value * count), count).proportion_ci(_LEVEL, method="wilson")
         return float(low), float(high)

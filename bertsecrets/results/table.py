@@ -1,4 +1,4 @@
-"""The head table: one tidy table for the numbers of all analyses."""
+"""The head table: one tidy table with the numbers of all analyses."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,7 +32,7 @@ _EXPERIMENT = ("run", "model", "task", "init")
 
 
 class MissingColumnError(ValueError):
-    """A table has no rows of a measure's column: not measured, or measured by a version without this column."""
+    """A table has no rows for a measure's column, because it was not measured or an older version measured it."""
 
 
 class HeadTable:
@@ -65,7 +65,7 @@ class HeadTable:
     def from_grid(
         cls, grid: HeadGrid, *, run: str, model: str, task: str, init: str, stage: str, step: int
     ) -> "HeadTable":
-        """One row for each cell of ``grid``, including cells without examples."""
+        """One row per cell of ``grid``, including cells without examples."""
         cells = list(grid.cells())
         fixed = {
             "run": run,
@@ -83,7 +83,7 @@ class HeadTable:
 
     @classmethod
     def concat(cls, tables: Iterable["HeadTable"]) -> "HeadTable":
-        """All rows of all tables; of rows with the same key, the last is kept."""
+        """All rows of all tables; among rows with the same key, the last is kept."""
         joined = pa.concat_tables([SCHEMA.empty_table(), *(part.table for part in tables)])
         indexed = joined.append_column("index", pa.array(np.arange(joined.num_rows), pa.int64()))
         # Unlike a join, grouping treats null heads as equal.
@@ -91,7 +91,7 @@ class HeadTable:
         return cls(joined.take(pa.array(np.sort(last), pa.int64())))
 
     def append(self, other: "HeadTable") -> "HeadTable":
-        """A new table with the rows of both, in which a row of ``other`` replaces the row with its key."""
+        """A new table with the rows of both; a row of ``other`` replaces a row with the same key."""
         return HeadTable.concat([self, other])
 
     def write(self, path: Path) -> None:
@@ -100,7 +100,7 @@ class HeadTable:
 
     @classmethod
     def read(cls, path: Path) -> "HeadTable":
-        """Read a file that ``write`` wrote.
+        """Read a file written by ``write``.
 
         Raises:
             UserError: If the file is missing, is not Parquet or has other columns.
@@ -116,7 +116,7 @@ class HeadTable:
         difference = _first_difference(table)
         if difference is not None:
             raise UserError(
-                f"{path} is not a head table: {difference}; give the path of a table that bertsecrets wrote"
+                f"{path} is not a head table: {difference}; give the path of a table written by bertsecrets"
             )
         return cls(table)
 

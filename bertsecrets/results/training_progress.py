@@ -1,4 +1,4 @@
-"""The progress of a training: one line for all its epochs."""
+"""The progress of training: one line for all epochs."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from bertsecrets.results.progress import progress_bar
 
 
 class TrainingProgress(ProgressBar):
-    """A bar over the optimiser steps of the whole training; what is done at validations shows bars of its own.
+    """A bar over all optimiser steps; work during validation shows separate bars.
 
     Args:
-        label: Name of the training.
+        label: Name of the run.
     """
 
     def __init__(self, label: str = "training") -> None:
@@ -23,7 +23,7 @@ class TrainingProgress(ProgressBar):
         self._shown = 0
 
     def disable(self) -> None:
-        """Show nothing: on all processes but the first."""
+        """Show nothing, as on all processes but the first."""
         self.enabled = False
 
     def enable(self) -> None:
@@ -32,7 +32,7 @@ class TrainingProgress(ProgressBar):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         steps = trainer.estimated_stepping_batches
-        # A training that only a time ends has no number of steps.
+        # The number of steps is unknown if only a time limit ends the training.
         if self.enabled and isinstance(steps, int):
             self._shown = trainer.global_step
             self._bar = progress_bar(steps - self._shown, self.label, "step")

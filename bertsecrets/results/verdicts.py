@@ -1,11 +1,11 @@
-"""Verdicts on disabled heads: their codes in tables, their words on pages, and their colours, the same everywhere."""
+"""Verdicts on disabled heads: their codes in tables, words on pages, and colours."""
 
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 NEEDED, DISPENSABLE, INCONCLUSIVE, BETTER = "needed", "dispensable", "inconclusive", "better"
-"""Codes: a loss is shown; a loss of the margin is ruled out; neither; a gain is significant."""
+"""Codes: significant loss; loss smaller than the margin; neither; significant gain."""
 
 WORDS = {
     NEEDED: "needed",
@@ -13,10 +13,10 @@ WORDS = {
     INCONCLUSIVE: "not enough examples to tell",
     BETTER: "better without",
 }
-"""The words for each code, in the order in which pages list them."""
+"""The words for each code, in their order on pages."""
 
 OVER_SEEDS = ChainMap({INCONCLUSIVE: "not enough seeds or examples to tell"}, WORDS)
-"""The words for a verdict over seeds, which more examples alone may not settle."""
+"""The words for a verdict over seeds, for which more examples alone may not be enough."""
 
 COLOURS = {
     NEEDED: ("#b2182b", "#c9414f"),
@@ -24,17 +24,15 @@ COLOURS = {
     INCONCLUSIVE: ("#e3e6ea", "#33383f"),
     BETTER: ("#2166ac", "#3f8ac9"),
 }
-"""Fill of a cell on light and on dark paper; where there are not enough examples to tell, the colour of its
-hatching.
-"""
+"""Fill of a cell on light and on dark pages; for inconclusive cells, the colour of the hatching."""
 
 
 MARKS = {NEEDED: "#b2182b", DISPENSABLE: "#7ba6cf", INCONCLUSIVE: "#b4b4b4", BETTER: "#2166ac"}
-"""Lines, bars and dots in figures: the same hues, dark enough for white paper."""
+"""Colours of lines, bars and dots in figures: the same hues, dark enough for a white background."""
 
 
 def shown_verdict(row: Mapping[str, Any]) -> str:
-    """The code of a row of an ablation table, which holds a significant gain in a column of its own."""
+    """The code of a row of an ablation table, in which a significant gain has a separate column."""
     return BETTER if row["significant"] and row["delta"] > 0 else str(row["verdict"])
 
 
@@ -47,7 +45,7 @@ class Tally(NamedTuple):
 
 
 def tally(codes: Iterable[str]) -> Tally:
-    """How many of the codes mean each of the three.
+    """Count the codes of each of the three.
 
     >>> tally([NEEDED, DISPENSABLE, BETTER])
     Tally(needed=1, spared=2, unknown=0)
@@ -57,7 +55,7 @@ def tally(codes: Iterable[str]) -> Tally:
 
 
 def joint_verdicts(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The verdict on each variant over all metrics, from rows of one set and mode: name -> code."""
+    """The verdict on each variant across all metrics, from rows of one set and mode: name -> code."""
     codes: dict[str, list[str]] = {}
     for row in rows:
         codes.setdefault(row["variant"], []).append(shown_verdict(row))
@@ -65,10 +63,10 @@ def joint_verdicts(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def joint_limits(row: Mapping[str, Any]) -> tuple[float, float]:
-    """The limits of a row's change of score that hold for all variants of its kind; in older tables those of the row
-    alone.
+    """The simultaneous limits of a row's change of score over all variants of its kind; in older tables, pointwise
+    limits.
 
-    A page shows the variants that changed the score most, which the interval of one by itself does not allow for.
+    A page shows the variants with the largest changes, a selection for which pointwise intervals are too narrow.
     """
     names = ("low", "high") if row["low_simultaneous"] is None else ("low_simultaneous", "high_simultaneous")
     low, high = (float(row[name]) for name in names)
@@ -78,8 +76,8 @@ def joint_limits(row: Mapping[str, Any]) -> tuple[float, float]:
 def over_metrics(codes: Sequence[str]) -> str:
     """One code for the verdicts by several metrics.
 
-    Needed if any metric shows a loss, can be spared if every metric rules one out; better without if a metric shows a
-    gain and none may hide a loss.
+    Needed if any metric has a significant loss; dispensable if every metric excludes a loss; better without if a metric
+    has a significant gain and every other excludes a loss.
 
     >>> over_metrics([NEEDED, DISPENSABLE]), over_metrics([DISPENSABLE, INCONCLUSIVE])
     ('needed', 'inconclusive')

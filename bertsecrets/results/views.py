@@ -1,4 +1,4 @@
-"""Views of an experiment for the sections of pages: its numbers in one run, or in all runs of a condition."""
+"""Views of an experiment's numbers in one run, or in all runs of a condition, for page sections."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -28,8 +28,8 @@ class Change:
     Args:
         model_LH, other_LH: The two models' numbers, ``[layers, heads]``.
         delta_LH: Mean over examples of the differences, the model's minus the other's.
-        p_LH: P-values of no difference, paired over examples, corrected over the heads of all columns that are
-            compared; NaN where undefined.
+        p_LH: P-values of no difference, paired over examples, corrected over the heads of all compared columns; NaN
+            where undefined.
         count: Largest number of examples of a head.
     """
 
@@ -41,7 +41,7 @@ class Change:
 
     @property
     def differs_LH(self) -> NDArray[np.bool_]:
-        """Which heads differ at a false discovery rate of 5 %."""
+        """Mask of the heads that differ at a false discovery rate of 5 %."""
         return np.nan_to_num(self.p_LH, nan=1.0) <= LEVEL
 
     @property
@@ -95,7 +95,7 @@ class MeasureView:
 
     @property
     def of_layers(self) -> bool:
-        """Whether all numbers are of whole layers."""
+        """Whether all numbers are for whole layers."""
         heads = self.rows.table["head"]
         return len(heads) > 0 and heads.null_count == len(heads)
 
@@ -127,11 +127,11 @@ class MeasureView:
         return self.grid(name)[1]
 
     def count(self, name: str) -> int:
-        """Number of examples in a column's average, of the head with the most."""
+        """Largest number of examples in a head's average of a column."""
         return int(self.grid(name)[2].max())
 
     def beyond(self, limits: Mapping[str, float]) -> dict[str, NDArray[np.bool_]]:
-        """Which heads ``[layers, heads]`` are significantly above the limit of each column.
+        """Mask of the heads ``[layers, heads]`` that are significantly above the limit of each column.
 
         One-sided t tests over examples, at a false discovery rate of 5 % over all heads and columns; a head with fewer
         than two examples is not above any limit.
@@ -143,11 +143,11 @@ class MeasureView:
         for name, limit in limits.items():
             value_LH, stderr_LH, count_LH = self.grid(name)
             p_values.append(mean_exceeds_zero(value_LH - limit, stderr_LH, count_LH))
-        # NaN (nothing to test) compares as not significant.
+        # NaN (nothing to test) counts as not significant.
         return dict(zip(limits, corrected(np.stack(p_values)) <= LEVEL, strict=True)) if p_values else {}
 
     def differs(self, names: Sequence[str]) -> dict[str, Array]:
-        """P-values ``[layers, heads]`` of the means of columns being 0; NaN where that cannot be tested.
+        """P-values ``[layers, heads]`` for column means of 0; NaN where not testable.
 
         Two-sided t tests, adjusted to a false discovery rate over all heads and columns.
         """
@@ -155,7 +155,7 @@ class MeasureView:
         return dict(zip(names, corrected(np.stack(p_values)), strict=True))
 
     def first_of(self, name: str, stages: Sequence[str]) -> tuple[Array, Array, NDArray[np.int64]] | None:
-        """:meth:`grid` at the last step of the first of some stages that has a column; None if none has it."""
+        """:meth:`grid` at the last step of the first given stage that has the column; None if none has it."""
         for stage in stages:
             steps = self.rows.steps(self.name, name, stage)
             if steps:
@@ -163,7 +163,7 @@ class MeasureView:
         return None
 
     def difference(self, name: str, other: str = INITIAL) -> tuple[Array, Array, NDArray[np.int64]] | None:
-        """Mean over examples of the differences of a column from another model's, standard errors and counts ``[layers,
+        """Mean difference over examples of a column from another model's, with standard errors and counts, ``[layers,
         heads]``.
 
         None if the models were not compared.
@@ -196,13 +196,13 @@ class MeasureView:
         return view
 
     def lines(self, kind: str) -> list[Mapping[str, Any]]:
-        """The experiment's rows of one kind at its last step, as plain values; none if it found none, or keeps none.
+        """The experiment's rows of one kind at its last step, as plain values; empty without any.
 
         Raises:
-            RecordError: If their file cannot be read, or is of another run.
+            RecordError: If their file cannot be read, or belongs to another run.
         """
         stages = (self.stage,) if self.stage in (INITIAL, RANDOM) else (CHECKPOINT, TRAINING)
-        # Of all kinds: a kind without rows at the last step has none, whatever it had before.
+        # The last step over all kinds: a kind may have rows only at earlier steps, which do not count.
         last = last_moment(self.run.folder, self.name, self.run.name, stages)
         if last is None:
             return []
@@ -213,26 +213,26 @@ class MeasureView:
         """:meth:`lines` as rows.
 
         Raises:
-            RecordError: If their file is damaged, of another version or of another run.
+            RecordError: If their file is damaged, or from another version or run.
         """
         name = kind_name(kind)
         return as_rows(kind, self.lines(name), f"'{rows_path(self.run.folder, self.name, name)}'")
 
     def fact(self, kind: type[Row]) -> Row | None:
-        """The only row of a kind that has one; None without it."""
+        """The only row of a kind; None without one."""
         return next(iter(self.found(kind)), None)
 
     @cached_property
     def compared(self) -> dict[str, dict[str, Change]]:
         """Comparisons with other models: ``initial`` or ``random`` -> column -> change; empty if no model was compared.
 
-        Baselines, which no model can change, and p-values are left out.
+        Baselines, which are the same for every model, and p-values are excluded.
         """
         models = {other: self._changes(other) for other in (INITIAL, RANDOM)}
         return {other: changes for other, changes in models.items() if changes}
 
     def widest_change(self, other: str) -> tuple[Column, Change]:
-        """The column in which most heads differ significantly from a model of ``compared``, and its change."""
+        """The column in which the most heads differ significantly from a model of ``compared``, and its change."""
         name, change = max(self.compared[other].items(), key=lambda item: int(item[1].differs_LH.sum()))
         return self.column(name), change
 
@@ -286,7 +286,7 @@ class Replicates:
     """One experiment in the runs of a condition, which differ only in their seed.
 
     Args:
-        views: One for each run with the experiment; at least one.
+        views: One per run with the experiment; at least one.
     """
 
     def __init__(self, views: Sequence[MeasureView]) -> None:
@@ -318,7 +318,7 @@ class Contrast:
     """Two conditions that differ in exactly one factor.
 
     Args:
-        name: What is compared, e.g. ``"mrpc: pretrained − random normal"``.
+        name: Name of the comparison, e.g. ``"mrpc: pretrained − random normal"``.
         first, second: Labels of the conditions.
     """
 

@@ -239,7 +239,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Engine(model, whole_plan("resample", 3)).run(tiny_batch())
     with pytest.raises(UserError, match="There are 2 donors for a batch of 3 examples"):
         Engine(model, whole_plan("resample", 3)).run(tiny_batch(), donors=[tiny_batch((4, 5))])
-    with pytest.raises(UserError, match="BertModel has no answer for a text as a whole"):
+    with pytest.raises(UserError, match="BertModel has no prediction per text"):
         Engine(model.bert, whole_plan("zero", 3)).run(tiny_batch())
     attention: Any = model.bert.encoder.layer[1].attention
     attention.output.dense = prune_linear_layer(attention.output.dense, torch.arange(24), dim=1)

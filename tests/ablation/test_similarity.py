@@ -113,7 +113,7 @@ def test_the_effect_is_the_change_of_the_rank_correlation_and_of_the_cosine() ->
 
 def test_what_a_sentence_embedding_model_cannot_do_is_told() -> None:
     model = SentenceEmbedder(encoder_of("bert"))
-    with pytest.raises(UserError, match="judged by the similarity of pairs of sentences"):
+    with pytest.raises(UserError, match="evaluated on pairs of sentences"):
         bs.disable(model, wordpiece(), [a for a, _ in PAIRS], GOLD)
     with pytest.raises(UserError, match="has an empty sentence"):
         bs.disable(model, wordpiece(), [("the dog", " "), *PAIRS[1:]], GOLD)
@@ -167,7 +167,7 @@ def changed(path: Path, change: Callable[[object], object]) -> None:
             lambda c: [*c, {"idx": 3, "path": "3_Dense", "type": "x.Dense"}],
             "Pooling, Normalize, Dense; only",
         ),
-        ("modules.json", lambda c: [{**c[0], "path": "../other"}, *c[1:]], r"names the folder '\.\./other'"),
+        ("modules.json", lambda c: [{**c[0], "path": "../other"}, *c[1:]], r"refers to the folder '\.\./other'"),
         ("modules.json", lambda c: {}, "is not a list of modules"),
         (
             "1_Pooling/config.json",
@@ -175,7 +175,7 @@ def changed(path: Path, change: Callable[[object], object]) -> None:
             "pools by 'lasttoken', which is not supported",
         ),
         ("1_Pooling/config.json", lambda c: {**c, "pooling_mode_cls_token": True}, r"pools by \['cls', 'mean'\]"),
-        ("1_Pooling/config.json", lambda c: {**c, "include_prompt": False}, "leaves prompts out"),
+        ("1_Pooling/config.json", lambda c: {**c, "include_prompt": False}, "excludes prompts"),
         ("sentence_bert_config.json", lambda c: {**c, "do_lower_case": True}, "lower-cases its texts"),
         ("config_sentence_transformers.json", lambda c: {"default_prompt_name": "query"}, "puts the prompt 'query'"),
     ],

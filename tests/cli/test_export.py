@@ -301,7 +301,7 @@ def test_what_keeps_an_upload_from_working_is_told_before_any_work(
     assert "is not the name of a repository" in told("a/b/c")
     assert "give me or lab as the owner" in told("other/mine")
     api.whoami.return_value["auth"]["accessToken"]["role"] = "read"  # type: ignore[attr-defined]
-    assert "needs a token that may write" in told("lab/mine")
+    assert "needs a token with write access" in told("lab/mine")
     api.whoami.side_effect = OSError("Invalid user token")  # type: ignore[attr-defined]
     assert "does not confirm the login (Invalid user token)" in told("me/mine")
     monkeypatch.setattr(hub, "hub_is_reachable", lambda: False)

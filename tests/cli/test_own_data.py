@@ -60,12 +60,12 @@ def test_the_completed_command_line_holds_the_task(reviews: Path) -> None:
         (["experiment=questions", "data=csv", "data.path=a.csv"], "'data=csv' is for data without a task"),
         (
             ["data=csv", "data.path=a.csv", "data.text=a", "data.label=a"],
-            "data.text and data.label both name column 'a'",
+            "data.text and data.label are both 'a'",
         ),
         (["-m", "data=csv", "data.path=a.csv,b.csv"], "'data.path=a.csv,b.csv' lists several data sets"),
         (
             ["data=csv", "data.path=a.csv", "data.label=[a,b]"],
-            "data.label is ['a', 'b']; expected the name of one column, as a row has one label",
+            "data.label is ['a', 'b']; expected the name of one column, as each row has one label",
         ),
         (["data=csv", "data.path=a.csv", "data.txt=a"], "Unknown key 'data.txt'; did you mean 'text'?"),
     ],
@@ -117,6 +117,5 @@ def test_a_run_on_a_csv_file_is_analysed_without_naming_it(reviews: Path, tiny_b
     assert scores[0]["sets"]["val"]["model"] == scores[1]["sets"]["val"]["model"]
     held = scores[1]["sets"]["val"]["count"]
     assert (
-        f"{held} of the 60 training rows are held out, the same ones in every run, each by a hash"
-        in scores[1]["notes"][0]
+        f"{held} of the 60 training rows are held out, the same in every run, chosen by a hash" in scores[1]["notes"][0]
     )

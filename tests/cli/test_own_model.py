@@ -95,10 +95,8 @@ def test_names_and_order_of_classes_change_no_verdict(folder: Path) -> None:
 def test_outputs_taken_in_the_wrong_order_are_told_with_the_setting(folder: Path) -> None:
     _, _, said = analysed(folder, "unnamed", "analysis=scores")
     # In the order of the data's names, bad, good, neutral; right are neutral, good, bad.
-    assert "The model does not name its classes; by their numbers LABEL_0 is 'bad'" in said
-    assert (
-        "if they stand for neutral, good, bad; if these are its classes, set model.labels='[neutral,good,bad]'" in said
-    )
+    assert "The model does not name its classes; by number, LABEL_0 is 'bad'" in said
+    assert "if they are neutral, good, bad; if these are its classes, set model.labels='[neutral,good,bad]'" in said
 
 
 @pytest.mark.parametrize(
@@ -112,7 +110,7 @@ def test_outputs_taken_in_the_wrong_order_are_told_with_the_setting(folder: Path
         (("right", "others.csv"), "has the columns id, what, kind; choose the texts and the labels"),
         (
             ("right", "strange.csv"),
-            "Class 'ham' matches no output of the model alone: the data have ham, spam, the model",
+            "Class 'ham' does not match exactly one output: the data have ham, spam, the model has",
         ),
         (("redundancy",), "'redundancy' is a choice of analysis; write analysis=redundancy"),
     ],
@@ -190,7 +188,7 @@ def test_a_model_of_one_output_takes_whole_numbers_for_scores(folder: Path, tiny
     assert invocation is not None
     assert "task.label_range=[0.0, 4.0]" in invocation.overrides
     with pytest.raises(
-        UserError, match=r"The data have 5 classes .*, the model 3 outputs .*; remove the rows of '3', '4'"
+        UserError, match=r"The data have 5 classes .*, but the model has 3 outputs .*; remove the rows of '3', '4'"
     ):
         parse([str(folder / "right"), str(path)], "analyze")
 

@@ -127,7 +127,7 @@ def test_the_best_checkpoint_is_chosen_on_rows_that_judge_nothing(tiny_bert: Pat
     best = max(batch for batch, accuracy in curve if accuracy == highest) + 1
     assert scores["step"] == record["bertsecrets"]["step"] == best
     assert not (tmp_path / "run" / "checkpoints" / "final.ckpt").exists()
-    assert "training rows choose the checkpoint and are not trained on" in " ".join(scores["notes"])
+    assert "the same in every run, are held out to choose the checkpoint" in " ".join(scores["notes"])
 
 
 def test_scores_equal_those_of_the_stored_predictions(finished: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_checkpoint_of_another_task_or_architecture_is_told(finished: Path, ti
     from bertsecrets.models.spec import ModelSpec
 
     path = finished / "checkpoints" / "final.ckpt"
-    with pytest.raises(UserError, match="is of task 'demo_paraphrase', not 'mrpc'; set task=demo_paraphrase"):
+    with pytest.raises(UserError, match="was trained on task 'demo_paraphrase', not 'mrpc'; set task=demo_paraphrase"):
         load_checkpoint(path, task("mrpc"), ModelSpec(name="folder", path=str(tiny_bert)))
     other = tmp_path / "other"
     config = BertConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, num_labels=3)
@@ -248,7 +248,7 @@ def test_a_checkpoint_of_another_task_or_architecture_is_told(finished: Path, ti
         load_checkpoint(path, task("demo_paraphrase"), ModelSpec(name="other", path=str(other)))
     with pytest.raises(UserError, match="has 3 outputs"):
         load_checkpoint(other, task("demo_paraphrase"), ModelSpec(name="other", path=str(other)))
-    with pytest.raises(UserError, match="holds no fine-tuned classifier"):
+    with pytest.raises(UserError, match="has no fine-tuned classifier"):
         load_checkpoint(tiny_bert, task("demo_paraphrase"), ModelSpec(name="other", path=str(other)))
 
 

@@ -163,10 +163,10 @@ def test_a_pipeline_that_cannot_be_used_is_reported(tmp_path: Path, monkeypatch:
         UserError, match="'en_core_web_mdd' is neither installed nor a folder: install it with python -m"
     ):
         make_annotator({"pipeline": "en_core_web_mdd"})
-    with pytest.raises(UserError, match=r"holds no spaCy pipeline \(meta.json\)"):
+    with pytest.raises(UserError, match=r"has no spaCy pipeline \(meta.json\)"):
         make_annotator({"pipeline": str(tmp_path)})
     spacy.blank("en").to_disk(tmp_path / "blank")
-    with pytest.raises(UserError, match="tags and parses nothing"):
+    with pytest.raises(UserError, match="has neither a tagger nor a parser"):
         annotator(tmp_path / "blank", tmp_path / "cache").annotate(["a text"])
     (tmp_path / "blank" / "config.cfg").write_text("[nlp]\n")
     with pytest.raises(UserError, match="could not be loaded"):

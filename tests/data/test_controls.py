@@ -73,7 +73,7 @@ def test_controls_are_named_among_the_notes() -> None:
     assert demo().notes == ()
     notes = demo(only="second", permute_labels=True).notes
     assert notes == (
-        "Control: of each pair the second sentence alone is read.",
+        "Control: the model reads only the second sentence of each pair.",
         "Control: the training labels are shuffled.",
     )
 

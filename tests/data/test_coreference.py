@@ -216,7 +216,7 @@ def test_head_words_by_hand(mention: str, tags: str, head: str) -> None:
         ("(2)|1)", "2", r"toy.conll:5: coreference '2'; expected brackets"),
         ("\tsaw\t_\t_\t_\t_\t_\t_\t_\t_\t", "", r"toy.conll:6: 3 columns, expected at least 5"),
         ("\tsaw\t", "\t\t", r"toy.conll:6: the word, column 4, is empty"),
-        ("#end document", "", r"toy.conll:1: the document that begins here has no '#end document'"),
+        ("#end document", "", r"toy.conll:1: the document that starts here has no '#end document'"),
     ],
 )
 def test_a_bad_document_is_reported_or_left_out(tmp_path: Path, before: str, after: str, message: str) -> None:
@@ -228,7 +228,7 @@ def test_a_bad_document_is_reported_or_left_out(tmp_path: Path, before: str, aft
     with pytest.raises(UserError, match=r"No document of .* is valid"):
         make_source(SourceConfig(**settings, skip_bad_rows=True), task("coreference")).examples("validation")
     written(tmp_path, "whole.conll", LITBANK)
-    with pytest.warns(UserWarning, match="left out 1 document that is not valid; the first: .*" + message):
+    with pytest.warns(UserWarning, match="skipped 1 document that is not valid; the first: .*" + message):
         examples = make_source(SourceConfig(**settings, skip_bad_rows=True), task("coreference")).examples("validation")
     assert [example.index for example in examples] == [0]
 
@@ -273,7 +273,7 @@ def test_splits_go_by_the_names_of_files_and_folders(tmp_path: Path) -> None:
     lone = make_source(SourceConfig(root=str(alone)), task("coreference"))
     assert len(lone.examples("validation")) == 1
     assert not lone.has("test")
-    with pytest.raises(UserError, match="has no file of split 'test'; add one with test in its name"):
+    with pytest.raises(UserError, match="has no file for split 'test'; add one with test in its name"):
         lone.examples("test")
 
 
@@ -283,17 +283,17 @@ def test_folders_without_files_or_with_both_kinds_are_reported(tmp_path: Path) -
 
     with pytest.raises(UserError, match="is not a directory; give a folder of CoNLL-2012 or GAP files"):
         source(tmp_path / "missing")
-    with pytest.raises(UserError, match="holds no coreference files"):
+    with pytest.raises(UserError, match="has no coreference files"):
         source(tmp_path)
     with pytest.raises(UserError, match=r"give data.root=<folder of CoNLL-2012 or GAP files>"):
         make_source(SourceConfig(), task("coreference"))
     written(tmp_path, "gap.tsv", gap())
     written(tmp_path, "toy.conll", LITBANK)
-    with pytest.raises(UserError, match="holds both CoNLL-2012 and GAP files"):
+    with pytest.raises(UserError, match="has both CoNLL-2012 and GAP files"):
         source(tmp_path)
     empty = tmp_path / "empty"
     written(empty, "toy.conll", "#begin document (x); part 0\n\n#end document\n")
-    with pytest.raises(UserError, match="holds no documents"):
+    with pytest.raises(UserError, match="has no documents"):
         make_source(SourceConfig(root=str(empty)), task("coreference")).examples("validation")
 
 

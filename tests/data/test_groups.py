@@ -40,7 +40,7 @@ def test_rows_of_one_name_are_of_one_group_whatever_other_rows_there_are() -> No
 @pytest.mark.parametrize(
     ("texts", "names", "message"),
     [
-        ([("a",), ("b",)], ["x", "x"], "group holds 'x' in all 2 rows, so that no two are independent"),
+        ([("a",), ("b",)], ["x", "x"], "group contains 'x' in all 2 rows, so no two rows are independent"),
         ([("a",), ("b",)], ["x", None], "group is empty in row 1; give every row a group."),
         ([("a",), ("b",)], [float("nan"), "x"], "group is empty in row 0"),
         ([("a",), ("b",)], pd.array([1, None], dtype="Int64"), "group is empty in row 1"),
@@ -57,11 +57,11 @@ def test_wrong_groups_are_refused(texts: list[tuple[str, ...]], names: list[Any]
 def test_repeated_premises_are_named() -> None:
     rows = examples(*((f"premise {i // 3}", f"hypothesis {i}") for i in range(30)))
     assert note_on(rows, ["premise", "hypothesis"]) == (
-        "Intervals may be too narrow: 30 of the 30 rows share their 'premise' with another row; set data.group=premise "
-        "to judge such rows together."
+        "Intervals may be too narrow: 30 of the 30 rows share their 'premise' with another row; set "
+        "data.group=premise to treat such rows as one group."
     )
     assert note_on(with_groups(rows, [i // 3 for i in range(30)], "group"), ["premise", "hypothesis"]) == (
-        "The 30 evaluated rows are judged as 10 groups, whose rows belong together."
+        "The 30 evaluated rows form 10 groups; rows of a group are resampled together."
     )
     assert note_on(examples(*((f"text {max(i, 1)}",) for i in range(100))), ["text"]) is None
 
@@ -109,7 +109,7 @@ def test_rows_are_the_same_in_every_format_and_held_out_by_group(tmp_path: Path,
     ]
     assert {one.group for one in train} & {one.group for one in evaluated} == set()
     assert {len([one for one in evaluated if one.group == group]) for group in {one.group for one in evaluated}} == {4}
-    assert "each by a hash of its group" in source.notes[-1]
+    assert "chosen by a hash of the group" in source.notes[-1]
     titles = config.model_copy(update={"text": "title", "group": None})
     examples = make_source(titles, Task.read("task", inferred_task(titles, "validation"))).examples("train")
     assert {one.texts for one in examples} == {("NA",)}
@@ -119,7 +119,7 @@ def test_rows_are_the_same_in_every_format_and_held_out_by_group(tmp_path: Path,
     ("changed", "settings", "message"),
     [
         ({}, {"group": "bok"}, "no column 'bok'; did you mean 'book'?"),
-        ({"book": "one"}, {}, "Column 'book' of '{path}' holds 'one' in all 80 rows"),
+        ({"book": "one"}, {}, "Column 'book' of '{path}' contains 'one' in all 80 rows"),
         ({"review": "the same", "title": "too"}, {"text": ["review", "title"]}, "'{path}' splits a pair"),
     ],
 )  # fmt: skip
@@ -144,7 +144,7 @@ def test_evaluated_rows_of_trained_groups_are_counted(tmp_path: Path) -> None:
     datasets.Dataset.from_list(later).to_csv(str(tmp_path / "later.csv"))
     source = make_source(config, Task.read("task", inferred_task(config)))
     assert len(source.examples("validation")) == 3
-    assert "1 of the 3 rows of later.csv have the 'book' of a training row" in source.notes[0]
+    assert "1 of the 3 rows of later.csv have the same 'book' as a training row" in source.notes[0]
 
 
 def test_repeated_texts_are_a_note_of_the_data(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_columns_classes_and_name_come_from_the_file(tmp_path: Path) -> None:
     for index, one in rows.items():
         assert (one.texts, one.label) == ((f"Row {index}, quoted",), index % 5)
     assert Counter(one.label for one in evaluated) == dict.fromkeys(range(5), 2)
-    assert source.notes[0].startswith("The data have no evaluation rows: 10 of the 50 training rows are held out")
+    assert source.notes[0].startswith("The data have no evaluation rows, so 10 of the 50 training rows are held out")
 
 
 def test_an_evaluation_file_is_evaluated_on(tmp_path: Path) -> None:
@@ -130,41 +130,49 @@ def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, s
         (REVIEWS, {"text": "reviews"}, "has no column 'reviews'; did you mean 'review'? Valid names: id, review, stars "
                                        "(set data.text)."),
         ("review,review,stars\na,b,1\n", {}, "has 2 columns 'review'; rename all but one."),
-        ("review,stars\na,1\n ,2\n", {}, "reviews.csv:3: column 'review' is empty; fix the row, or leave such rows "
-                                         "out"),
+        ("review,stars\na,1\n ,2\n", {}, "reviews.csv:3: column 'review' is empty; fix the row, or skip such rows"),
         ("review,stars\na,\n", {}, "reviews.csv:2: column 'stars' is empty"),
-        ("review,stars\na, b,1\n", {}, "reviews.csv:2: more fields than in the header (texts that hold"),
+        ("review,stars\na, b,1\n", {}, "reviews.csv:2: more fields than in the header (texts that contain"),
         ('review,stars\n"a,1\nb,2\n', {}, "EOF inside string starting at row 1); fix the row, e.g. the quotes"),
-        ("review,stars\na,1\nb,1\n", {}, "holds one class only ('1'); expected at least two."),
-        ("review,stars\na,1\nb,1\n", {"target": "scores"}, "holds only '1'; expected at least two different scores."),
-        ("review,stars\na,1\nb,good\n", {"target": "scores"}, "holds 'good'; data.target=scores expects numbers."),
+        ("review,stars\na,1\nb,1\n", {}, "has only one class ('1'); expected at least two."),
+        ("review,stars\na,1\nb,1\n", {"target": "scores"}, "contains only '1'; expected at least two different"),
+        ("review,stars\na,1\nb,good\n", {"target": "scores"}, "contains 'good'; data.target=scores expects numbers."),
         (
             "review,stars\n" + "".join(f"a,{i / 4}\n" for i in range(30)) + "b,NA\nc,nan\n", {},
-            "holds numbers, but also 'NA', 'nan'; remove these rows, or give data.target=classes",
+            "contains numbers, but also 'NA', 'nan'; remove these rows, or set data.target=classes",
         ),
         (
             "review,stars\n" + "".join(f"a,{i}\n" for i in range(9)) + "a,w\na,x\na,y\na,z\n", {},
             "but also 'w', 'x', 'y' and 1 more; remove these rows",
         ),
-        ("review,stars\na,1\nb,1.0\nc,0\n", {}, "holds '1' and '1.0', which are the same number; write it in one way"),
-        (REVIEWS, {"text": ["review", "stars"]}, "data.text and data.label both name column 'stars'"),
-        ("review,stars\na,${x}\nb,1\n", {}, "holds '${x}', which cannot be the name of a class; rename it"),
-        ("review,stars\n" + "".join(f"a,c{i % 101}\n" for i in range(102)), {}, "holds 101 different values, such as "
-                                                                                "'c0'"),
-        (REVIEWS, {"label": "id"}, "each of the 50 rows, so it identifies rows and labels none; name a column whose "
-                                   "values repeat: data.label=stars."),
-        ("review,stars\n" + "".join(f"a,c{i}\n" for i in range(30)), {}, "rows and labels none; no other column has "
-                                                                         "classes"),
-        ("review,stars\na,x|y\nb,x\nc,y\n", {}, "holds several labels in one row, such as 'x|y'; tasks with several "
-                                                "labels"),
+        ("review,stars\na,1\nb,1.0\nc,0\n", {}, "contains '1' and '1.0', which are the same number; use one spelling"),
+        (REVIEWS, {"text": ["review", "stars"]}, "data.text and data.label are both 'stars'"),
+        ("review,stars\na,${x}\nb,1\n", {}, "contains '${x}', which cannot be a class name; rename it"),
+        (
+            "review,stars\n" + "".join(f"a,c{i % 101}\n" for i in range(102)),
+            {},
+            "has 101 distinct values, such as 'c0'",
+        ),
+        (
+            REVIEWS,
+            {"label": "id"},
+            "each of the 50 rows, so it looks like an identifier, not a label; choose a column whose values repeat: "
+            "data.label=stars.",
+        ),
+        (
+            "review,stars\n" + "".join(f"a,c{i}\n" for i in range(30)),
+            {},
+            "identifier, not a label; no other column looks like classes",
+        ),
+        ("review,stars\na,x|y\nb,x\nc,y\n", {}, "has several labels in one row, such as 'x|y'; tasks with several"),
         ("café,stars\na,1\n".encode("latin-1"), {}, "is not UTF-8 (invalid continuation byte); convert it to UTF-8."),
         ("", {}, "has no header; expected the names of the columns in its first line."),
-        ("review,stars\n\n", {}, "has no rows that can be used"),
-        ("review,stars\na,1\n\nb,c,2\n", {}, "reviews.csv:4: more fields than in the header (texts that hold"),
+        ("review,stars\n\n", {}, "has no usable rows"),
+        ("review,stars\na,1\n\nb,c,2\n", {}, "reviews.csv:4: more fields than in the header (texts that contain"),
         (REVIEWS, {"group": "book"}, "has no column 'book'; valid names: id, review, stars (set data.group)"),
         ("review,stars\n" + "a" * 1_000_001 + ",1\n", {}, "reviews.csv:2: the row is longer than 1,000,000"),
         ("review," * 200_000 + "stars\na,1\n", {}, "reviews.csv:1: the row is longer than 1,000,000 characters"),
-        ("review,stars\ra,1\rb,2\r", {}, "has no rows that can be used"),
+        ("review,stars\ra,1\rb,2\r", {}, "has no usable rows"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_reported_in_one_sentence(
@@ -202,7 +210,7 @@ def test_rows_left_out_are_counted(tmp_path: Path, first: bool, more: str) -> No
     source = make_source(config, task_of(config))
     found = [one for split in ("train", "held_out") for one in source.examples(split)]
     assert {one.texts[0] for one in found} == {f"Row {i}, quoted" for i in range(50)}
-    assert source.notes[0] == "reviews.csv: 2 rows with an empty cell or too many fields were left out."
+    assert source.notes[0] == "reviews.csv: 2 rows with an empty cell or too many fields were skipped."
 
 
 @pytest.mark.parametrize(
@@ -212,14 +220,14 @@ def test_rows_left_out_are_counted(tmp_path: Path, first: bool, more: str) -> No
         (
             'review\tstars\n"a\t1\nb\t2\n"c\t1\nd\t2\n',
             ['"a', "b", '"c', "d"],
-            ["a quote that nothing closes was read as a part of the text, in 2 rows."],
+            ["an unclosed quote was read as part of the text, in 2 rows."],
         ),
         ('review\tstars\n"a ""b"""\t1\n"two\nlines"\t2\n', ['a "b"', "two\nlines"], []),
         ('stars\treview\n1\t"two\nlines"\n2\tb\n', ["two\nlines", "b"], []),
         (
             'review,stars\na,1\n"b,1\nc,2\nd",2\n',
             ["a", "b,1\nc,2\nd"],
-            ["1 line that looks like a row is inside quotes and was read as a part of a text;"],
+            ["1 line that looks like a row is inside quotes and was read as part of a text;"],
         ),
         ('review,stars\na,1\n"b,\nc, d\ne",2\n', ["a", "b,\nc, d\ne"], []),
         # A separator within quotes separates nothing.
@@ -248,7 +256,7 @@ def test_a_file_that_is_too_small_to_hold_rows_out_is_reported(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("texts", "how_many"), [(1, "all have the same text, so that none"), (2, "have 2 different texts, too few")]
+    ("texts", "how_many"), [(1, "all have the same text, so none"), (2, "have 2 distinct texts, too few")]
 )
 def test_rows_that_repeat_a_text_are_not_called_too_few(tmp_path: Path, texts: int, how_many: str) -> None:
     config = csv_data(tmp_path, "review,stars\n" + "".join(f"t{i % texts},{i % 2}\n" for i in range(40)))
@@ -301,7 +309,7 @@ def test_rows_without_a_label_are_not_held_out(tmp_path: Path) -> None:
     train, evaluated = (source.examples(split) for split in ("train", "held_out"))
     assert sorted(one.index for one in (*train, *evaluated)) == [i for i in range(60) if i % 3]
     assert all(one.label == one.index % 2 for one in (*train, *evaluated))
-    assert source.notes[0] == "20 training rows without a label were left out."
+    assert source.notes[0] == "20 training rows without a label were skipped."
     assert "8 of the 40 training rows are held out" in source.notes[1]
 
 
@@ -378,9 +386,9 @@ def test_a_folder_in_the_layout_of_the_hub_serves_imdb(tmp_path: Path) -> None:
     [
         ({"train": rows([0, 1]).rename_column("text", "texts")}, "has no column 'text'; did you mean 'texts'?"),
         ({"training": rows([0, 1])}, "has no split 'train'; did you mean 'training'?"),
-        ({"train": rows([[0], [1]])}, "tasks with several labels for a text are not supported"),
+        ({"train": rows([[0], [1]])}, "tasks with several labels per text are not supported"),
         ({"train": rows([f"id{i}" for i in range(30)]).add_column("topic", ["a", "b"] * 15)}, "data.label=topic."),
-        ({"train": rows([1, 1])}, "holds one class only ('1'); expected at least two."),
+        ({"train": rows([1, 1])}, "has only one class ('1'); expected at least two."),
     ],
 )
 def test_a_wrong_data_set_is_reported(tmp_path: Path, splits: dict[str, datasets.Dataset], message: str) -> None:
@@ -396,8 +404,11 @@ def test_evaluation_rows_that_were_trained_on_are_counted_and_refused_if_all_are
     with pytest.warns(UserWarning, match="later.csv"):
         source.examples("validation")
     shared, unseen = source.notes
-    assert shared.startswith("1 of the 3 rows of later.csv have the text of a training row of ")
-    assert unseen == "later.csv has classes that no training row has, and that the model cannot learn: '6', '7'."
+    assert shared.startswith("1 of the 3 rows of later.csv have the same text as a training row of ")
+    assert (
+        unseen
+        == "later.csv has classes that are missing from the training rows, so the model cannot learn them: '6', '7'."
+    )
     (tmp_path / "later.csv").write_text('stars,review\n1,"Row 0, quoted"\n', "utf-8")
     with pytest.raises(UserError, match=r"All 1 rows of '.*later.csv' are among the training rows of"):
         make_source(config, task_of(config)).examples("validation")
@@ -409,7 +420,10 @@ def test_odd_classes_are_named_in_one_line(tmp_path: Path, caplog: pytest.LogCap
     config = SourceConfig.read("data", {"source": "csv", "path": str(tmp_path / "mixed.csv")})
     assert task_of(config).labels == ("NA", "Yes", "no", "yes")
     (line,) = caplog.messages
-    assert "'Yes' and 'yes' differ in case alone; 'NA' may stand for a missing label. Each counts as a class" in line
+    assert (
+        "'Yes' and 'yes' differ only in case; 'NA' may stand for a missing label. Each counts as a separate class"
+        in line
+    )
     caplog.clear()
     task_of(saved(tmp_path, train=rows([0, -1, 1]), validation=rows([1])))
     (line,) = caplog.messages

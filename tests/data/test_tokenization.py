@@ -168,7 +168,7 @@ def test_a_slow_tokenizer_is_reported() -> None:
     class Slow:
         is_fast = False
 
-    with pytest.raises(UserError, match=r"The tokenizer is a Slow.*use a model that has a fast tokenizer"):
+    with pytest.raises(UserError, match=r"The tokenizer is a Slow.*use a model with a fast tokenizer"):
         EncodedSplit(pairs(4), Slow(), MAX)  # type: ignore[arg-type]
 
 

@@ -195,20 +195,14 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
                                                                                                    "other logits than"),
     "wrapper, a tuple": (lambda t: disabled(InTuple(), t), r"The forward of InTuple returns tuple; expected logits or "
                                                            r"an output with \.logits: give <model>\.classifier"),
-    "no head": (lambda t: disabled(tiny_model("bert").bert, t), "BertModel has no answer for a text as a "
-                                                                "whole.*AutoModelForSequenceClassification"),
-    "no head, trained": (lambda t: bs.fine_tune(tiny_model("bert").bert, t, TEXTS, LABELS), "BertModel has no answer "
-                                                                                            "for a text"),
+    "no head": (lambda t: disabled(tiny_model("bert").bert, t), "BertModel has no prediction per text.*AutoModelForSequenceClassification"),
+    "no head, trained": (lambda t: bs.fine_tune(tiny_model("bert").bert, t, TEXTS, LABELS), "BertModel has no prediction per text"),
     "wrapper of batches": (lambda t: disabled(OfBatches(), t), r"OfBatches cannot be called with input_ids, .* alone "
                                                                r"\(TypeError\).*give <model>\.classifier"),
-    "teacher and student": (lambda t: disabled(Distilled(), t), r"Distilled holds several encoders, among them "
-                                                                r"'teacher' \(BertForSequenceClassification\) and "
-                                                                r"'student'.*give one of them, e\.g\. "
-                                                                r"<model>\.teacher"),
-    "teacher and student, measured": (lambda t: bs.measure(Distilled(), t, TEXTS, "entropy"), "holds several encoders, "
+    "teacher and student": (lambda t: disabled(Distilled(), t), r"Distilled contains several encoders, among them 'teacher' \(BertForSequenceClassification\) and 'student'.*give one of them, e\.g\. <model>\.teacher"),
+    "teacher and student, measured": (lambda t: bs.measure(Distilled(), t, TEXTS, "entropy"), "contains several encoders, "
                                                                                               "among"),
-    "two encoders in one library model": (lambda t: disabled(Towers(), t), r"Towers holds several encoders, among them "
-                                                                           r"'bert' \(BertModel\) and 'other'"),
+    "two encoders in one library model": (lambda t: disabled(Towers(), t), r"Towers contains several encoders, among them 'bert' \(BertModel\) and 'other'"),
     "five outputs for three labels": (lambda t: disabled(five_outputs(), t), r"gives 5 outputs for a text, but its "
                                                                              r"config\.num_labels is 3; set <model>"),
     "an adapter of peft": (lambda t: disabled(adapted(), t), "names 'query' in BertSelfAttention, which is Adapter; an "

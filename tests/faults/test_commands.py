@@ -80,7 +80,7 @@ OWN_TABLES = [
     own_runs(
         "one-row-shared",
         table("rows.csv", [*ROWS, NEW[0]]),
-        notes="1 of the 12 rows of new.csv have the text of a training row of rows.csv",
+        notes="1 of the 12 rows of new.csv have the same text as a training row of rows.csv",
     ),
     own("missing", r"rows\.csv' is missing; give data.path=", lambda folder: None),
     own("a-folder", r"rows\.csv' cannot be read \(is a directory\)", lambda folder: (folder / "rows.csv").mkdir()),
@@ -165,7 +165,7 @@ EXPORTS = [
     export("no-checkpoint", r"export writes a fine-tuned model; give checkpoint=", "folder={folder}/model"),
     export("checkpoint-gone", r"gone' does not exist", "folder={folder}/model", "checkpoint={folder}/gone"),
     export(
-        "not-empty", r"already holds files", "folder={folder}/m", "checkpoint={run}", arrange=write("m/notes", "mine")
+        "not-empty", r"which is not empty", "folder={folder}/m", "checkpoint={run}", arrange=write("m/notes", "mine")
     ),
     export(
         "onto-a-file",
@@ -202,7 +202,7 @@ EXPORTS = [
         "model=folder",
         "model.path={model}",
     ),
-    export("of-an-analysis", r"holds neither a model .* nor a run", "folder={folder}/model", "checkpoint={analysis}"),
+    export("of-an-analysis", r"has neither a model .* nor a run", "folder={folder}/model", "checkpoint={analysis}"),
 ]
 
 

@@ -175,8 +175,8 @@ MERGES = [
         status=0,
         copies=TWO,
     ),
-    merge("of-nothing", r"'{folder}' holds no finished disabling sweep; give", copies={}),
-    merge("of-a-training", r"'{folder}' holds no finished disabling sweep; give", copies={"a": "run"}),
+    merge("of-nothing", r"'{folder}' has no finished disabling sweep; give", copies={}),
+    merge("of-a-training", r"'{folder}' has no finished disabling sweep; give", copies={"a": "run"}),
     merge(
         "unfinished",
         r"Not finished: '{folder}/b'; finish it with python -m bertsecrets resume folder=",
@@ -320,7 +320,7 @@ COMBINATIONS = [
     Case(
         "checkpoint-empty-folder",
         analyze(checkpoint="{folder}/x"),
-        r"x' holds neither a model \(config.json\) nor a run",
+        r"x' has neither a model \(config.json\) nor a run",
         arrange=lambda folder: (folder / "x").mkdir(),
         leaves=LATE,
     ),

@@ -136,7 +136,7 @@ FOLDERS = [
 CONFIGS = [
     loads("config-missing", r"has no config\.json", remove(_CONFIG)),
     loads("config-deep", r"config\.json' cannot be read \(not JSON", write(_CONFIG, "[" * 200_000)),
-    loads("config-nothing", r"names no model_type", write(_CONFIG, "{}")),
+    loads("config-nothing", r"has no model_type", write(_CONFIG, "{}")),
     loads("config-directory", r"has no config\.json", directory(_CONFIG)),
     loads("config-closed", r"config\.json' cannot be read \(Permission denied\)", forbid(_CONFIG)),
     configured("no-heads", _EXPECTED.format("num_attention_heads", 0), num_attention_heads=0),
@@ -146,12 +146,12 @@ CONFIGS = [
     configured("many-layers", _EXPECTED.format("num_hidden_layers", 10**9), num_hidden_layers=10**9),
     configured("more-layers", "lack .* tensors of its encoder", num_hidden_layers=4),
     configured("no-width", _EXPECTED.format("hidden_size", 0), hidden_size=0),
-    configured("other-width", "have other shapes", hidden_size=64),
+    configured("other-width", "do not have the shapes", hidden_size=64),
     configured("negative-width", "could not be loaded", intermediate_size=-3),
     configured("activation", "could not be loaded.*unknown 'nope'", hidden_act="nope"),
     configured("dropout", "dropout probability has to be between 0 and 1", hidden_dropout_prob=7),
     configured("type-unknown", "model type `nope`", model_type="nope"),
-    configured("type-number", "names no model_type", model_type=3),
+    configured("type-number", "has no model_type", model_type=3),
     configured("type-decoder", r"is a decoder \('gpt2'\), whose heads are not analysed", model_type="gpt2"),
     configured("type-both", "could not be loaded|is an encoder-decoder", model_type="t5"),
     configured("quantized", "are quantized", quantization_config={"quant_method": "bitsandbytes"}),
@@ -160,7 +160,7 @@ CONFIGS = [
 TOKENIZERS = [
     loads(
         "tokenizer-missing",
-        "comes without a tokenizer's vocabulary",
+        "has no tokenizer vocabulary",
         remove("tokenizer.json", "tokenizer_config.json"),
     ),
     loads("tokenizer-junk", "could not be loaded", write("tokenizer.json", b"\x00\xff\x80")),
@@ -181,30 +181,30 @@ TOKENIZERS = [
 
 WEIGHTS = [
     Case("model-other-digest", train(model__sha256="0" * 64), "have sha256"),
-    loads("weights-missing", "holds no weights", remove(_WEIGHTS)),
+    loads("weights-missing", "has no weights", remove(_WEIGHTS)),
     loads("weights-empty", "model.safetensors' are empty", write(_WEIGHTS, "")),
     loads("weights-cut", _NO_TENSORS.format(_WEIGHTS), cut(_WEIGHTS)),
     loads("weights-junk", _NO_TENSORS.format(_WEIGHTS), write(_WEIGHTS, b"\x9f" * 4000)),
     loads("weights-pickled", _NO_TENSORS.format(_WEIGHTS), write(_WEIGHTS, pickle_bytes())),
     loads("weights-closed", r"cannot be read|Permission denied", forbid(_WEIGHTS)),
     loads("weights-foreign", "lack .* tensors of its encoder", tensors(_rename)),
-    loads("weights-none", "hold no tensors", tensors(lambda weights: weights.clear())),
+    loads("weights-none", "have no tensors", tensors(lambda weights: weights.clear())),
     loads(
         "weights-lack-a-layer", "lack .* tensors of its encoder", tensors(lambda weights: _drop(weights, "layer.1."))
     ),
     loads(
         "weights-relative-positions",
-        r"hold 1 tensors of its encoder that \w+ has no place for, e\.g\. "
+        r"have 1 encoder tensors that do not fit \w+, e\.g\. "
         r"encoder\.layer\.0\.attention\.self\.distance_embedding\.weight; merge",
         _add("encoder.layer.0.attention.self.distance_embedding.weight"),
     ),
     loads(
         "weights-adapters",
-        r"hold 4 tensors of its encoder .*e\.g\. encoder\.adapter\.weight, encoder\.layer\.0\.\S+, "
-        r"encoder\.layer\.1\.\S+; merge adapters",
+        r"have 4 encoder tensors .*e\.g\. encoder\.adapter\.weight, encoder\.layer\.0\.\S+, encoder\.layer\.1\.\S+; "
+        r"merge adapters",
         _add(*(f"encoder.layer.{layer}.output.adapter.down.weight" for layer in range(3)), "encoder.adapter.weight"),
     ),
-    configured("fewer-layers", r"hold 16 tensors of its encoder .*e\.g\. encoder\.layer\.2\.", num_hidden_layers=2),
+    configured("fewer-layers", r"have 16 encoder tensors .*e\.g\. encoder\.layer\.2\.", num_hidden_layers=2),
     Case(
         "model-weights-other-heads-fine",
         _LOADED,
@@ -217,7 +217,7 @@ WEIGHTS = [
     loads("bin-closed", "cannot be read|Permission denied", as_bin(), forbid(_BIN)),
     loads("shard-missing", "lists 'b.safetensors', which is missing", sharded(remove("b.safetensors"))),
     loads("shard-cut", _NO_TENSORS.format("a.safetensors"), sharded(cut("a.safetensors"))),
-    loads("index-missing", "holds no weights", sharded(remove(_INDEX))),
+    loads("index-missing", "has no weights", sharded(remove(_INDEX))),
     loads("index-list", r"lists no files of weights", sharded(write(_INDEX, '{"weight_map": [1]}'))),
     loads(
         "index-elsewhere",
@@ -251,9 +251,7 @@ RESUMED = [
     resumes("record-without-task", "lacks the model or its record", checkpoint(lambda c: c["bertsecrets"].pop("task"))),
     resumes("no-weights", "lacks the model or its record", checkpoint(lambda content: content.pop("state_dict"))),
     resumes("other-task", "its task is 'mrpc' there and 'sst2' here", checkpoint(set_record(task="mrpc"))),
-    resumes(
-        "other-initial-weights", "its initial weights are others", checkpoint(set_record(initial_weights="0" * 64))
-    ),
+    resumes("other-initial-weights", "its initial weights differ", checkpoint(set_record(initial_weights="0" * 64))),
     resumes(
         "other-heads",
         "num_attention_heads is 8 there and 4 here",
@@ -266,12 +264,12 @@ RESUMED = [
     ),
     resumes(
         "weights-only",
-        "holds weights but no state of training",
+        "has weights but no training state",
         checkpoint(lambda content: (content.pop("optimizer_states"), content.pop("loops"))),
     ),
     resumes(
         "deletes-elsewhere",
-        "names a file outside of its folder",
+        "lists a file outside its folder",
         checkpoint(lambda content: content["callbacks"].update(x={"best_model_path": "/run/checkpoints/../../home"})),
     ),
     Case("resume-fine", ("train.py", "resume=r"), "Report:", status=0, arrange=unfinished()),
@@ -286,7 +284,7 @@ ANALYSED = [
         words=analyze(**_OF_LAST),
     ),
     analyses(
-        "no-checkpoint", "holds neither a model", remove("checkpoints/final.ckpt", _LAST), words=analyze(checkpoint="r")
+        "no-checkpoint", "has neither a model", remove("checkpoints/final.ckpt", _LAST), words=analyze(checkpoint="r")
     ),
     Case(
         "analyze-hub-offline", analyze(checkpoint="owner/name"), "not a folder, the hub cannot be reached", seconds=10
@@ -308,7 +306,7 @@ ANALYSED = [
     Case(
         "analyze-other-weights",
         analyze(checkpoint="r", **{"model.path": "m"}),
-        "was fine-tuned from other weights .*; set the model it was made from, or reference=",
+        "was fine-tuned from other weights .*; set the model it was fine-tuned from, or reference=",
         arrange=run(other_weights),
     ),
     Case(
@@ -349,21 +347,21 @@ ANALYSED = [
     Case(
         "analyze-folder-in-another-order",
         analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}", "model.labels": "[positive,negative]"}),
-        r"by their numbers LABEL_1 is 'negative', LABEL_0 is 'positive'",
+        r"by number, LABEL_1 is 'negative', LABEL_0 is 'positive'",
         status=0,
         arrange=run(fine_tuned_folder, named_outputs("LABEL_0", "LABEL_1")),
     ),
     Case(
         "analyze-folder-of-other-classes",
         analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
-        r"Class 'negative' matches no output of the model alone: the data have negative, positive, the model spam, "
-        r"ham; name the class of each output in its order, e\.g\. model\.labels=",
+        r"Class 'negative' does not match exactly one output: the data have negative, positive, the model has spam, "
+        r"ham; list the class of each output in order: model\.labels=",
         arrange=run(fine_tuned_folder, named_outputs("spam", "ham")),
     ),
     Case(
         "analyze-names-of-three-outputs",
         analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}", "model.labels": "[positive,negative,neutral]"}),
-        r"model\.labels names 3 classes .* but the model has 2 outputs",
+        r"model\.labels has 3 classes .* but the model has 2 outputs",
         arrange=run(fine_tuned_folder),
     ),
     Case(
@@ -381,12 +379,12 @@ ANALYSED = [
         "labels-numbered-in-another-order",
         train(task="demo_sentiment", data="demo", data__root=None, **{"task.labels": "[positive,negative]"}),
         r"task\.labels is positive, negative, but the rows of task 'demo_sentiment' number .* negative, positive; "
-        r"leave",
+        r"remove",
     ),
     Case(
         "analyze-folder-of-another-model",
         analyze(checkpoint="hf", **_PLAIN, **{"model.path": "m"}),
-        r"do not resemble those of model 'folder' \(cosine -?0\.0\d\).*or reference=",
+        r"do not resemble model 'folder' \(cosine -?0\.0\d\).*or reference=",
         arrange=run(fine_tuned_folder, other_weights),
     ),
     Case(

@@ -78,7 +78,7 @@ FOREIGN = [
     Case(
         "foreign-pruned-on-the-rows-that-test",
         analyze(**{**NEW, **CSV, "analysis": "prune"}),
-        r"Choosing heads to remove needs rows apart from those that test it, but all rows are evaluated; give "
+        r"Choosing heads to remove needs rows apart from the test rows, but all rows are used for evaluation; set "
         r"data.eval_fraction=0.5",
         arrange=both(classifier, held_out()),
         leaves=LATE,
@@ -282,8 +282,8 @@ REFUSED = [
     Case(
         "labels-a-few-missing",
         train(task="sst2", data="hub", data__root=None, data__path="set"),
-        r"2 of the 8 rows of split 'validation' of task 'sst2' have no label \(none, or -1 in a data set of the hub\); "
-        r"give them",
+        r"2 of the 8 rows of split 'validation' of task 'sst2' have no label \(empty, or -1 in a hub data set\); add "
+        r"labels",
         arrange=folder_of_files(
             train=SPLITS["train"].replace("text", "sentence"),
             validation="sentence,label\na,-1\nb,-1\n" + rows(6),
@@ -293,12 +293,13 @@ REFUSED = [
     Case(
         "path-too-long",
         train(**{**HUB, "data": "csv", "data__path": "x" * 300}),
-        r"data.path is 'x+…, which cannot be read \(file name too long\); give a path that you may read",
+        r"data.path is 'x+…, which cannot be read \(file name too long\); give a readable path",
     ),
     Case(
         "path-of-nobody",
         train(**{**HUB, "data": "csv", "data__path": "~nouser/x.csv"}),
-        r"data.path is '~nouser/x.csv', which cannot be read \(Could not determine home directory\.\); give a path",
+        r"data.path is '~nouser/x.csv', which cannot be read \(Could not determine home directory\.\); give a "
+        r"readable path",
     ),
     Case(
         "path-empty",
@@ -361,7 +362,7 @@ READ = [
             "own.tsv", QUOTE.replace("film number 8 ", '"film number 8 ').replace("film number 50 ", '"film number 50 ')
         ),
         check=noted(
-            "own.tsv: a quote that nothing closes was read as a part of the text, in 2 rows.",
+            "own.tsv: an unclosed quote was read as part of the text, in 2 rows.",
             "of the 60 training rows are held out",
         ),
     ),
@@ -371,7 +372,9 @@ READ = [
         r"Report: {folder}/out",
         0,
         both(held_out(60, "own.csv"), write("new.csv", f"text,label\na [SEP] title,0\n[PAD] b,1\n{rows(8, 90)}")),
-        check=noted("2 of the 10 examples of split 'validation' have a special token, such as [SEP], in their texts"),
+        check=noted(
+            "2 of the 10 examples of split 'validation' contain a special token, such as [SEP], in their texts"
+        ),
     ),
     Case(
         "wandb-agent-offline",

@@ -132,7 +132,7 @@ PICKLES = [
     Case(
         "kernel",
         train(model__path="m"),
-        "asks for the attention code 'owner/kernel'",
+        "requires the attention code 'owner/kernel'",
         arrange=model(json_keys("config.json", attn_implementation="owner/kernel")),
     ),
 ]

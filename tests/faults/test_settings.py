@@ -155,7 +155,7 @@ CASES = [
     Case(
         "validation-interval",
         train(trainer__val_check_interval=5000),
-        "trainer.val_check_interval is 5000, but an epoch has 3 batches; give at most 3",
+        "trainer.val_check_interval is 5000, but an epoch has 3 batches; set at most 3",
         leaves=LATE,
     ),
     Case("strategy", (*train(), "+trainer.strategy=ddpp"), "The trainer could not be built .*ddpp"),

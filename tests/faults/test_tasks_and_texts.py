@@ -176,9 +176,9 @@ FILES = [
     plan("interpolation", r"Group 0 of .*; expected a list of \[layer, head\]", '- [[0, "${oc.env:HOME}"]]'),
     plan("tag", r"plan.yaml cannot be read", '!!python/object/apply:os.system ["touch hacked"]'),
     framenet("binary", r"cannot be read; give a UTF-8 text file", JUNK),
-    framenet("empty", r"holds no sentences", ""),
-    framenet("deep", r"Line 1 of .* is not of the form", f"hello world {'[' * 5000}{']' * 5000}\n"),
-    framenet("escape", r"Line 1 of .* is not of the form", "\x1b[31mred\u202e\n"),
+    framenet("empty", r"has no sentences", ""),
+    framenet("deep", r"Line 1 of .* does not have the format", f"hello world {'[' * 5000}{']' * 5000}\n"),
+    framenet("escape", r"Line 1 of .* does not have the format", "\x1b[31mred\u202e\n"),
     conllu("long-line", r"conllu:1: the line is longer", "x" * 2 * MEBIBYTE),
     Case(
         "conllu-disabling",

@@ -36,7 +36,7 @@ def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path:
     corpus = write_framenet(tmp_path / "fn")
     result = door("analyze", *arguments(tiny_bert, tmp_path / "run", framenet__root=corpus, report__figures="null"))
     assert result.returncode == 0, result.stderr
-    assert f"has an element to link: {REMAINING['offsets'][-1]}" in result.stdout + result.stderr
+    assert f"has a linked element: {REMAINING['offsets'][-1]}" in result.stdout + result.stderr
     table = HeadTable.read(tmp_path / "run" / "heads.parquet")
     value_LH, stderr_LH, count_LH = table.grid("frame_relations", "weight", "checkpoint", 0)
     assert value_LH.shape == (3, 4)

@@ -90,8 +90,8 @@ def test_classes_are_matched_by_name(names: list[str], outputs: list[str], place
 def test_classes_without_an_output_are_refused(names: list[str], outputs: list[str], unmatched: str) -> None:
     with pytest.raises(UserError) as error:
         match_classes(names, outputs)
-    assert f"Class '{unmatched}' matches no output of the model alone" in str(error.value)
-    assert f"the data have {', '.join(names)}, the model {', '.join(outputs)}; name" in str(error.value)
+    assert f"Class '{unmatched}' does not match exactly one output" in str(error.value)
+    assert f"the data have {', '.join(names)}, the model has {', '.join(outputs)}; list" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,8 @@ def test_more_classes_than_outputs_are_refused_with_the_rows_to_remove(names: li
     with pytest.raises(UserError) as error:
         match_classes(names, ["bad", "good"])
     assert str(error.value) == (
-        f"The data have 3 classes ({', '.join(names)}), the model 2 outputs (bad, good); remove the rows of {removed}."
+        f"The data have 3 classes ({', '.join(names)}), but the model has 2 outputs (bad, good); remove the rows of "
+        f"{removed}."
     )
 
 
@@ -157,9 +158,9 @@ def test_outputs_are_in_the_order_of_their_numbers_whatever_the_order_of_the_key
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (["entailment", "neutral"], r"model.labels names 2 classes .* but the model has 3 outputs"),
+        (["entailment", "neutral"], r"model.labels has 2 classes .* but the model has 3 outputs"),
         ({"entailment": 1, "neutral": 2, "contradiction": 3}, r"model.labels is .* expected the class of each output"),
-        (["a", "b", "c"], r"Class 'entailment' matches no output .* the model a, b, c"),
+        (["a", "b", "c"], r"Class 'entailment' does not match exactly one output.* the model has a, b, c"),
     ],
 )
 def test_wrong_names_of_outputs_are_refused(labels: Any, message: str, tmp_path: Path) -> None:
@@ -208,10 +209,10 @@ def test_a_model_that_is_not_in_the_cache_is_told(name: str, revision: str | Non
     [
         (
             RepositoryNotFoundError,
-            "neither a folder nor a model of the hub that this login may read; check the spelling",
+            "neither a folder nor a hub model that this login can read; check the spelling",
         ),
         (GatedRepoError, "is gated; ask for access on its page"),
-        (RevisionNotFoundError, "has no revision 'v2' on the hub; give a branch"),
+        (RevisionNotFoundError, "has no revision 'v2' on the hub; set model.revision to a branch"),
         (ConnectionError, "could not be downloaded from the hub"),
     ],
 )

@@ -64,7 +64,7 @@ def test_the_table_of_families_is_what_they_can_do() -> None:
     [
         ("longformer", "Longformer attends within windows"),
         ("big_bird", r"This BigBird attends in blocks \(attention_type is 'block_sparse'\)"),
-        ("convbert", "ConvBERT convolves each token with its neighbours, padding among them"),
+        ("convbert", "ConvBERT convolves each token with its neighbours, including padding"),
     ],
 )
 def test_a_model_whose_heads_cannot_be_watched_is_refused_with_the_reason(name: str, message: str) -> None:

@@ -98,7 +98,10 @@ def test_predictions_come_back_in_order_and_never_twice() -> None:
             Task(name="x", metrics=("auc",), texts=1, labels=("a", "b")),
             r"put another metric first, e\.g\. task\.metrics=",
         ),
-        (Task(name="x", metrics=("accuracy", "log_loss"), texts=1, labels=("a", "b")), "every run has the log loss as"),
+        (
+            Task(name="x", metrics=("accuracy", "log_loss"), texts=1, labels=("a", "b")),
+            "every run records the loss: as",
+        ),
     ],
 )
 def test_unfit_metrics_are_reported(task: Task, message: str) -> None:
@@ -141,9 +144,9 @@ def test_outputs_of_somebody_elses_model_in_another_order_are_warned_of() -> Non
     gold_N = torch.arange(30) % 3
     outputs = {OUTPUTS: ["b", "a", "c"]}
     (note,) = warnings(outputs, (gold_N + 1) % 3)
-    assert "for 0% of the examples if its outputs stand for b, a, c, in this order" in note
+    assert "accuracy is 0% if its outputs are b, a, c, in this order" in note
     # The output of "b" says "b" where the class is "a", and so on.
-    assert "and for 100% if they stand for a, c, b; if these are its classes, set model.labels='[a,c,b]'" in note
+    assert "and 100% if they are a, c, b; if these are its classes, set model.labels='[a,c,b]'" in note
     assert warnings(outputs, gold_N) == warnings({}, (gold_N + 1) % 3) == []
     # Four of six examples are no evidence.
     assert better_order(torch.tensor([1, 1, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 0, 1]), 2) is None

@@ -128,8 +128,8 @@ def test_lists_of_the_configuration_become_tuples() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"name": "a"}, "model.path has no value; give a model of the hub or a local folder, e.g. model.path=my_bert"),
-        ({"name": "a", "path": ""}, "model.path is ''; expected a model of the hub or a local folder"),
+        ({"name": "a"}, "model.path has no value; give a hub model or a local folder, e.g. model.path=my_bert"),
+        ({"name": "a", "path": ""}, "model.path is ''; expected a hub model or a local folder"),
         ({"name": "a", "path": "b", "sha256": "53AA"}, "model.sha256 is '53AA'; expected the 64 hexadecimal digits"),
         ({"name": "a", "path": "b", "pakage": "c"}, "Unknown key 'model.pakage'; did you mean 'package'"),
     ],

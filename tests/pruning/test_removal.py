@@ -107,7 +107,7 @@ def test_a_pruned_model_is_not_analysed_by_head(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"Heads of this model were removed"), override(smaller, [HeadEdit(0, 1)]):
         pass
     bs.save_pruned(smaller, tmp_path)
-    with pytest.raises(UserError, match=r"holds a model with heads removed \(heads\.json\)"):
+    with pytest.raises(UserError, match=r"is a model with heads removed \(heads\.json\)"):
         load_folder(tmp_path)
     with pytest.raises(UserError, match=r"No head of this BertForSequenceClassification was removed"):
         bs.save_pruned(tiny_model("bert"), tmp_path)

@@ -25,5 +25,5 @@ def test_an_analysis_records_how_far_the_analysed_run_lies(tmp_path: Path) -> No
 @pytest.mark.parametrize("content", ["{", "", "- 1", "a: ${"])
 def test_an_unreadable_configuration_is_reported(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(content)
-    with pytest.raises(UserError, match=r"config.yaml' (cannot be read|holds no configuration)"):
+    with pytest.raises(UserError, match=r"config.yaml' (cannot be read|has no configuration)"):
         read_config(tmp_path)

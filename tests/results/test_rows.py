@@ -122,7 +122,7 @@ def test_a_kind_with_a_field_that_no_file_can_hold_is_refused() -> None:
         parts: list[int]
 
     with pytest.raises(
-        TypeError, match=r"Nested.parts is list\[int\]; a row has str, int, float, bool and Estimate alone"
+        TypeError, match=r"Nested.parts is list\[int\]; a row can only have str, int, float, bool and Estimate"
     ):
         arrow_schema(Nested)
 
@@ -137,17 +137,17 @@ def test_a_kind_with_a_field_that_no_file_can_hold_is_refused() -> None:
 def test_files_that_do_not_hold_such_rows_are_refused_in_one_sentence(tmp_path: Path) -> None:
     write_rows(tmp_path, "toy", IDENTITY, [THING])
     path = rows_path(tmp_path, "toy", "thing")
-    with pytest.raises(RecordError, match=r"thing\.parquet' holds rows of the run 'run', not of 'other'; repeat"):
+    with pytest.raises(RecordError, match=r"thing\.parquet' has rows of the run 'run', not of 'other'; repeat"):
         read_lines(tmp_path, "toy", "thing", "other")
     line = asdict(THING)
-    with pytest.raises(RecordError, match="the file has an unknown field 'colour', so it is of another version"):
+    with pytest.raises(RecordError, match="the file has an unknown field 'colour', so it is from another version"):
         as_rows(Thing, [{**line, "colour": "red"}], "the file")
     with pytest.raises(RecordError, match="the file has no valid 'layer', so it is damaged"):
         as_rows(Thing, [{key: value for key, value in line.items() if key != "layer"}], "the file")
     with pytest.raises(RecordError, match="the file has no valid 'gain', so it is damaged"):
         as_rows(Thing, [{**line, "gain": "much"}], "the file")
     pq.write_table(pq.read_table(path).drop_columns("seed"), path)
-    with pytest.raises(RecordError, match=r"thing\.parquet' has no field 'seed', so it is of another version"):
+    with pytest.raises(RecordError, match=r"thing\.parquet' has no field 'seed', so it is from another version"):
         read_lines(tmp_path, "toy", "thing", "run")
     with pytest.raises(RecordError, match="move it away, and repeat the analysis"):
         write_rows(tmp_path, "toy", IDENTITY, [replace(THING, name="obj")], name="obj")

@@ -55,7 +55,7 @@ def test_a_folder_of_an_earlier_format_says_which_version_wrote_it(tmp_path: Pat
     run.experiments_path.write_text(damaged(""))
     (tmp_path / "finished.json").write_text('{"code": "0.1.0+503bc076"}')
     with pytest.raises(
-        UserError, match=rf"^Version 0\.1\.0\+503bc076 wrote '{tmp_path}' in another format; run it again\.$"
+        UserError, match=rf"^'{tmp_path}' was written in another format by version 0\.1\.0\+503bc076; run it again\.$"
     ):
         run.declarations()
 
@@ -84,8 +84,8 @@ def test_a_folder_knows_which_run_it_is(tmp_path: Path) -> None:
     [
         (None, r"config\.yaml' cannot be read"),
         ("a: [", r"config\.yaml' cannot be read"),
-        ("", "holds no configuration"),
-        ("- a", "holds no configuration"),
+        ("", "has no configuration"),
+        ("- a", "has no configuration"),
         ("name: x", "give a run's folder|give the folder of a run"),
         ("{name: x, model: bert, task: rte, init: y}", "is not the configuration of a run"),
         ("{trained: 7, model: {name: a}, task: {name: b}}", "is not the configuration of a run"),

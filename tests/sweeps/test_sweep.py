@@ -78,7 +78,7 @@ def partly_failed(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_a_failing_job_does_not_stop_the_others_and_is_reported(partly_failed: tuple[Path, str]) -> None:
     folder, printed = partly_failed
     assert len(list(folder.glob("*/finished.json"))) == 2
-    assert "job 1 failed: optimizer.freeze names '7'; expected 'embeddings' or a layer from 0 to 2." in printed
+    assert "job 1 failed: optimizer.freeze has '7'; expected 'embeddings' or a layer from 0 to 2." in printed
     assert "2 finished, 0 skipped, 1 failed" in printed
 
 

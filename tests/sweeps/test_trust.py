@@ -59,7 +59,7 @@ def test_classes_of_the_project_and_of_the_command_line_pass() -> None:
     ],
 )
 def test_any_other_class_is_refused(config: dict[str, object]) -> None:
-    with pytest.raises(UserError, match="which is not part of bertsecrets; if you trust it, name it"):
+    with pytest.raises(UserError, match="which is not part of bertsecrets; if you trust it, repeat it"):
         check_code(config, {"callbacks": {"mine": {"_target_": "my.Callback"}}}, FOLDER)
 
 

@@ -1,7 +1,7 @@
 """Read the lexicographic annotation of FrameNet 1.5 to 1.7 from a folder or a zip.
 
-Read with the standard library: nltk's reader takes several times as long, and fails on a few lexical units. A test
-compares the two.
+Uses the standard library: nltk's reader is several times slower and fails on a few lexical units. A test compares the
+two.
 """
 
 import gc
@@ -21,10 +21,10 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.progress import progress_over, reported
 
 VERSIONS = ("1.5", "1.6", "1.7")
-"""Releases that share one layout."""
+"""Releases with the same layout."""
 
 _LARGEST = 50_000_000
-"""Bytes of a file, unpacked; the largest of the releases has 2 million."""
+"""Limit on a file's unpacked bytes; the largest file of the releases has 2 million."""
 
 _NAMESPACE = "{http://framenet.icsi.berkeley.edu}"
 _REQUIRED_FILES = ("luIndex.xml", "frameIndex.xml", "frRelation.xml")
@@ -67,8 +67,8 @@ class Exemplar:
     def as_example(self, index: int, linked: Collection[Span]) -> Example:
         """An example without label; elements outside ``linked`` have ``core=False``.
 
-        Words are stretches without spaces, cut where a target or an element begins or ends, so each of these is a
-        whole number of words. FrameNet has neither syntax nor universal tags: every word is "X" and a root.
+        Words are separated by spaces and also split where a target or an element starts or ends, so that these cover
+        whole words. FrameNet has neither syntax nor universal tags: every word is "X" and a root.
         """
         target = self.targets[0]
         words = _words(self.text, [target, *self.elements])
@@ -118,15 +118,14 @@ class FrameNetFiles:
             missing += [folder for folder in _REQUIRED_FOLDERS if not any(name.startswith(folder) for name in names)]
         if missing:
             raise UserError(
-                f"FrameNet folder '{self.root}' is incomplete or of another version ({', '.join(missing)} missing); "
-                f"give the whole folder, or the zip, of {release}."
+                f"FrameNet folder '{self.root}' is incomplete or another version ({', '.join(missing)} missing); give "
+                f"the whole folder, or the zip, of {release}."
             )
         if self.version not in (None, *VERSIONS):
-            raise UserError(f"FrameNet folder '{self.root}' is of version {self.version}; give {release}.")
+            raise UserError(f"FrameNet folder '{self.root}' has version {self.version}; give {release}.")
         if self.parse("luIndex.xml").tag != f"{_NAMESPACE}luIndex":
             raise UserError(
-                f"FrameNet folder '{self.root}' is of another version (the layout of luIndex.xml differs); give "
-                f"{release}."
+                f"FrameNet folder '{self.root}' is another version (the layout of luIndex.xml differs); give {release}."
             )
 
     @property
@@ -144,7 +143,7 @@ class FrameNetFiles:
         try:
             with self._opened(self._prefix + name) as file:
                 content = file.read(_LARGEST + 1)
-        # A zip with a password is a RuntimeError.
+        # A zip with a password raises RuntimeError.
         except (OSError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(
                 f"FrameNet folder '{self.root}' is incomplete ({name} is missing or cannot be read); give the whole "
@@ -152,8 +151,8 @@ class FrameNetFiles:
             ) from error
         if len(content) > _LARGEST:
             raise UserError(
-                f"FrameNet file '{name}' of '{self.root}' has more than {_LARGEST:,} bytes, which no release has; give "
-                "a folder or zip of FrameNet."
+                f"FrameNet file '{name}' of '{self.root}' has more than {_LARGEST:,} bytes, more than any release; "
+                "give a folder or zip of FrameNet."
             )
         return content
 
@@ -222,7 +221,7 @@ def _exemplar(sentence: ElementTree.Element, unit: str, frame: str) -> Exemplar:
     spans_of: dict[str, tuple[Span, ...]] = {}
     for annotation in sentence.iterfind(f"{_NAMESPACE}annotationSet"):
         if "cxnID" not in annotation.attrib:
-            # Of several annotation sets the last one counts, as in nltk's reader.
+            # The last annotation set counts, as in nltk's reader.
             spans_of |= _annotation_set(annotation)
     return Exemplar(text, unit, frame, spans_of.get("Target", ()), spans_of.get("FE", ()))
 
@@ -284,6 +283,6 @@ def _index_candidates(root: Path) -> Iterable[str]:
 
 
 def _index_folder(names: Iterable[str]) -> str:
-    """The folder that holds the index, with a slash; empty for the root itself or if several folders hold one."""
+    """The folder with the index, ending in a slash; empty for the root itself or if several folders have one."""
     folders = {name.removesuffix("luIndex.xml") for name in names if re.fullmatch(r"(?:[^/]+/)?luIndex\.xml", name)}
     return "" if "" in folders or len(folders) != 1 else folders.pop()

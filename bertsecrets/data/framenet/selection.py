@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Filters(Settings):
-    """Conditions that an exemplar must meet; None (or False) switches a filter off.
+    """Conditions that an exemplar must meet; None (or False) disables a filter.
 
     Words are those of nltk's Treebank tokenizer.
 
@@ -29,10 +29,10 @@ class Filters(Settings):
         core: Which frame elements are linked to their target: members of a core set of the frame (the authors' code),
             elements of type Core, or any.
         max_words: Longest sentence.
-        single_target: Whether the target must be in one piece; otherwise the first piece of a target counts.
+        single_target: Whether the target must be contiguous; otherwise its first part is used.
         max_element_words: Longest frame element, linked or not.
         min_words_between: Least number of words between the target and every frame element, linked or not.
-        matching: How that distance is measured. ``offsets``: from the character offsets of target and element.
+        matching: How this distance is measured. ``offsets``: from the character offsets of target and element.
             ``kovaleva``: from strings, as in the authors' code: no word that equals one of an element's words may be
             within ``min_words_between`` of the first word that equals the target.
     """
@@ -47,7 +47,7 @@ class Filters(Settings):
     matching: Matching = Field(description="the name of a rule")
 
     def steps(self) -> dict[str, Callable[[Exemplar, FrameRoles], bool]]:
-        """What each active filter requires -> the filter, in the order of the authors' code."""
+        """Description of each active filter -> the filter, in the order of the authors' code."""
         words = _tokenizer()
         steps: dict[str, Callable[[Exemplar, FrameRoles], bool]] = {}
         if self.core != "any":
@@ -70,10 +70,10 @@ class Filters(Settings):
         if self.min_words_between is not None:
             near = _near_by_strings if self.matching == "kovaleva" else _near
             least = self.min_words_between
-            steps[f"{least} words or more between target and elements"] = lambda exemplar, _: (
+            steps[f"at least {least} words between target and elements"] = lambda exemplar, _: (
                 not near(exemplar, least, words)
             )
-        steps["has an element to link"] = lambda exemplar, roles: bool(self.linked(exemplar, roles))
+        steps["has a linked element"] = lambda exemplar, roles: bool(self.linked(exemplar, roles))
         return steps
 
     def linked(self, exemplar: Exemplar, roles: FrameRoles) -> tuple[Span, ...]:
@@ -89,7 +89,7 @@ class Filters(Settings):
 
 @dataclass(frozen=True)
 class Selection:
-    """The selected exemplars as examples, and how many remained after each filter, beginning with all exemplars."""
+    """The selected exemplars as examples, and the number left after each filter, starting with all exemplars."""
 
     examples: list[Example]
     remaining: dict[str, int]
@@ -98,16 +98,16 @@ class Selection:
 def select(
     exemplars: Iterable[Exemplar], roles: Callable[[str], FrameRoles], filters: Filters, name: str = "FrameNet"
 ) -> Selection:
-    """Apply the filters one after the other and log how many exemplars remain after each.
+    """Apply the filters in order and log how many exemplars remain after each.
 
     Args:
-        exemplars: Streamed; only those that pass are kept in memory.
+        exemplars: Streamed; only selected ones are kept in memory.
         roles: Frame name -> its core elements.
         filters: The filters.
         name: Name of the corpus in the log, e.g. "FrameNet 1.5".
 
     Raises:
-        UserError: If no exemplar passes; names the filter that removed the last ones.
+        UserError: If no exemplar passes; the message names the last filter.
     """
     steps = filters.steps()
     remaining = {"all": 0, **dict.fromkeys(steps, 0)}
@@ -127,8 +127,7 @@ def select(
     if not examples:
         last = next((step for step, count in remaining.items() if not count), "all")
         raise UserError(
-            f"No sentence of FrameNet passes the filters (none is left after '{last}'); loosen framenet.{{core, "
-            "max_words, "
+            f"No FrameNet sentence passes the filters (none left after '{last}'); relax framenet.{{core, max_words, "
             "max_element_words, min_words_between}."
         )
     return Selection(examples, remaining)

@@ -1,4 +1,4 @@
-"""The ``framenet`` section of the configuration: which annotated sentences a relation is measured on."""
+"""The ``framenet`` section of the configuration: the annotated sentences on which a relation is measured."""
 
 import ast
 import re
@@ -17,14 +17,14 @@ _LINE = re.compile(r"(?P<text>.*) (?P<target>\S+) (?P<links>\[.*\])")
 
 
 class FrameNetSource(Filters):
-    """Annotated sentences: filtered exemplars of a FrameNet release, or sentences selected before.
+    """Annotated sentences: filtered exemplars of a FrameNet release, or a published selection.
 
     Attributes:
         root: Folder or zip of a FrameNet release; its exemplars are filtered.
         published: A text file of selected sentences, which are not filtered; see :func:`read_published`.
 
     Raises:
-        UserError: If both are given, or the one given does not exist or is not valid.
+        UserError: If both are given, or the given one does not exist or is not valid.
     """
 
     root: str | None = Field(min_length=1, description="a folder or zip of FrameNet, or null")
@@ -44,7 +44,7 @@ class FrameNetSource(Filters):
 
     @property
     def is_named(self) -> bool:
-        """Whether the section names a source; otherwise the task's own annotation is used."""
+        """Whether the section has a source; otherwise the task's own annotation is used."""
         return bool(self.root or self.published)
 
     @property
@@ -78,7 +78,7 @@ def read_published(path: Path) -> list[Example]:
     first occurrence in the sentence, preferably as whole words.
 
     Raises:
-        UserError: If the file cannot be read, is empty, or contains a line of another form.
+        UserError: If the file cannot be read, is empty, or has a line in another format.
     """
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -88,14 +88,14 @@ def read_published(path: Path) -> list[Example]:
         ) from error
     numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
-        raise UserError(f"File '{path}' holds no sentences; give lines of <sentence> <target> [<element>, ...].")
+        raise UserError(f"File '{path}' has no sentences; give lines of <sentence> <target> [<element>, ...].")
     return [_published(line, index, f"Line {number} of '{path}'") for index, (number, line) in enumerate(numbered)]
 
 
 def _published(line: str, index: int, where: str) -> Example:
     problem = UserError(
-        f"{where} is not of the form <sentence> <target> ['<element>', ...], with target and elements in the sentence: "
-        f"{shown(line)}."
+        f"{where} does not have the format <sentence> <target> ['<element>', ...], with target and elements in the "
+        f"sentence: {shown(line)}."
     )
     match = _LINE.fullmatch(line)
     if match is None:

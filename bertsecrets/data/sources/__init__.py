@@ -1,4 +1,4 @@
-"""Where rows come from: the hub, a folder in the GLUE layout, a treebank, or the project's own generator."""
+"""Sources of rows: the hub, a folder in the GLUE layout, a treebank, or the project's own generator."""
 
 from bertsecrets.data.sources.base import TRAIN, Source
 from bertsecrets.data.sources.factory import (

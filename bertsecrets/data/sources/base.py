@@ -1,4 +1,4 @@
-"""What every source of rows offers, and what the sources share."""
+"""The interface of sources of rows, and their shared code."""
 
 import functools
 import os
@@ -19,20 +19,20 @@ TRAIN, VALIDATION = "train", "validation"
 """Names of the training split and of the usual evaluation split."""
 
 HELD_OUT = "held_out"
-"""Name of the evaluation split that consists of training rows, for data that come without one."""
+"""Name of the evaluation split taken from the training rows if the data have none."""
 
 ALL = "all"
 """Name of the evaluation split that consists of all training rows, for a model that is not trained here."""
 
 CHOOSING = "choosing"
-"""Name of the evaluation set, and its split, of training rows that choose the checkpoint."""
+"""Name of the evaluation set, and of its split, of training rows for choosing the checkpoint."""
 
 SPLIT_WORDS = {
     "train": ("train",),
     "validation": ("dev", "devel", "development", "valid", "validation", "val"),
     "test": ("test",),
 }
-"""Words in the name of a file of each split."""
+"""Words in file names that identify each split."""
 
 LONGEST_TEXT = 1_000_000
 """Characters of a row or a text; a tokenizer needs 60 bytes of memory for each."""
@@ -42,7 +42,7 @@ class Source(Protocol):
     """The rows of a task's splits.
 
     Attributes:
-        notes: Sentences on what was left out or unusual in the splits read so far.
+        notes: Sentences about skipped or unusual rows in the splits read so far.
     """
 
     @property
@@ -52,7 +52,7 @@ class Source(Protocol):
         """All examples of a split, in file order; raises UserError if there are none or one is not valid."""
 
     def has(self, split: str) -> bool:
-        """Whether the source has a split that some copies of the data lack."""
+        """Whether the source has a split that may be missing from the data."""
 
     def prepare(self) -> None:
         """Work for one process per machine, such as downloading; raises UserError if it fails."""
@@ -93,13 +93,13 @@ class SplitFiles:
 
 
 def split_by_name(names: Mapping[Path, str]) -> dict[str, list[Path]]:
-    """Files by the split that a word of their names tells.
+    """Assign files to splits by words in their names.
 
-    Without a validation file, the first of the test, the unnamed and the training files stand in for it; training files
-    that do are no training split, so that no text is in both.
+    Without a validation file, the test files, else unnamed files, else the training files are used for validation;
+    training files used so do not form a training split, so that no text is in both.
 
     Args:
-        names: File -> the name that may tell; at least one.
+        names: File -> the name to inspect; at least one.
     """
     words = {path: set(re.split(r"[^a-z]+", name.lower())) for path, name in names.items()}
     files = {
@@ -112,7 +112,7 @@ def split_by_name(names: Mapping[Path, str]) -> dict[str, list[Path]]:
 
 
 def numbered_lines(path: Path, advice: str, unit: str = "the row") -> Iterator[tuple[int, str]]:
-    """The lines of a file in UTF-8, with or without byte order mark, as they are, with their numbers from 1.
+    """The unmodified lines of a UTF-8 file, with or without byte order mark, and their numbers from 1.
 
     Only a line feed ends a line: other line separators occur inside texts.
 
@@ -126,7 +126,7 @@ def numbered_lines(path: Path, advice: str, unit: str = "the row") -> Iterator[t
     """
     with reading(path, advice), path.open(encoding="utf-8-sig", newline="\n") as file:
         number = 0
-        # A line is read no further than it may be long.
+        # Never read more of a line than the longest valid one.
         while line := file.readline(LONGEST_TEXT + 2):
             number += 1
             check_length(line.rstrip("\r\n"), f"{path}:{number}: {unit}")
@@ -135,9 +135,9 @@ def numbered_lines(path: Path, advice: str, unit: str = "the row") -> Iterator[t
 
 @contextmanager
 def reading(path: Path, advice: str) -> Iterator[None]:
-    """Turn what opening and decoding a file raises into one sentence; the advice is for a file that is missing."""
+    """Turn errors of opening and decoding a file into one sentence; the advice is for a missing file."""
     if path.is_fifo() or path.is_socket() or path.is_char_device() or path.is_block_device():
-        # Opening one may wait for ever, and it cannot be read twice.
+        # Opening a pipe may block forever, and it cannot be read twice.
         raise UserError(f"'{path}' is a pipe or a device; write its content to a file and give that.")
     try:
         yield
@@ -145,13 +145,13 @@ def reading(path: Path, advice: str) -> Iterator[None]:
         raise UserError(f"File '{path}' is missing; {advice}.") from error
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
-        raise UserError(f"File '{path}' cannot be read ({reason}); give a file that you may read.") from error
+        raise UserError(f"File '{path}' cannot be read ({reason}); give a readable file.") from error
     except UnicodeDecodeError as error:
         raise UserError(f"File '{path}' is not UTF-8 ({error.reason}); convert it to UTF-8.") from error
 
 
 def column_index(path: Path, header: Sequence[str], name: str, advice: str = "") -> int:
-    """The position of a column in a file's header; raises UserError, with the advice, unless it is there once."""
+    """The position of a column in a file's header; raises UserError, with the advice, unless it occurs exactly once."""
     if name not in header:
         raise UserError(f"File '{path}' has no column '{name}'; {choices(name, header)}{advice}.")
     if header.count(name) > 1:
@@ -169,25 +169,23 @@ def check_length(text: str, where: str) -> None:
 
 
 def check_characters(text: str) -> None:
-    """Raise UserError if a text has a lone surrogate, which no tokenizer reads; texts of files in UTF-8 have none."""
+    """Raise UserError if a text has a lone surrogate, which tokenizers cannot read; UTF-8 files have none."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise UserError(
             f"Text {shown(text)} has a lone surrogate, {shown(text[error.start])}, at character {error.start}; remove "
-            "it, or decode the text with the encoding that it was written in."
+            "it, or decode the text with its original encoding."
         ) from error
 
 
 def check_own_order(task: Task) -> None:
-    """Raise UserError if a task of this package has its classes in another order than its own, by which rows number
-    them.
-    """
+    """Raise UserError if the classes of a built-in task are reordered, as its rows use class numbers."""
     own, labels = _own_labels(task.name), task.labels
     if own != labels and sorted(own) == sorted(labels):
         raise UserError(
-            f"task.labels is {', '.join(labels)}, but the rows of task '{task.name}' number their classes in the order "
-            f"{', '.join(own)}; leave task.labels out."
+            f"task.labels is {', '.join(labels)}, but the rows of task '{task.name}' number their classes in the "
+            f"order {', '.join(own)}; remove task.labels."
         )
 
 

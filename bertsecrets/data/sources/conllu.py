@@ -32,17 +32,17 @@ ESCAPED = {
 class ConlluSource(SplitFiles):
     """A treebank with dependencies; each sentence is an example.
 
-    A layout without files takes every CoNLL file of the folder, or of the folders in it if they are named like splits
-    or there is only one, with splits by their names (train, dev, test). Without a
-    development file the first of the test, the unnamed and the training files stand in for it.
+    A layout without files uses every CoNLL file in the folder, or in its subfolders if they are named like splits or
+    there is only one; splits are inferred from the names (train, dev, test). Without a development file, the test
+    files, else unnamed files, else the training files take its place.
 
     Args:
         task: Names the files.
-        root: The folder that holds the treebank's folder.
-        skip_bad_rows: Leave out sentences that are not valid, with a warning that counts them.
+        root: The parent of the treebank's folder.
+        skip_bad_rows: Skip invalid sentences, with a warning that counts them.
 
     Raises:
-        UserError: If the folder does not exist or holds no such files, the task has no such layout, or the ``conllu``
+        UserError: If the folder does not exist or has no such files, the task has no such layout, or the ``conllu``
             package is missing.
     """
 
@@ -67,17 +67,17 @@ class ConlluSource(SplitFiles):
         paths = [self.path(split)] if self.discovered is None else self.discovered.get(split, [])
         if not paths:
             raise UserError(
-                f"Folder '{self.folder}' has no file of split '{split}'; add one with {SPLIT_WORDS[split][0]} in its "
+                f"Folder '{self.folder}' has no file for split '{split}'; add one with {SPLIT_WORDS[split][0]} in its "
                 "name."
             )
         if self.discovered is not None:
             rank_zero_info(f"Split '{split}' of task '{self.task.name}': {', '.join(path.name for path in paths)}")
         examples: list[Example] = []
         for path in paths:
-            advice = f"data.root must hold {self.layout.folder}/{path.name}"
+            advice = f"data.root must contain {self.layout.folder}/{path.name}"
             sentences = list(read_conllu(path, self.skip_bad_rows, advice, self.notes))
             if not sentences:
-                raise UserError(f"File '{path}' holds no sentences; expected CoNLL-U.")
+                raise UserError(f"File '{path}' has no sentences; expected CoNLL-U.")
             examples += [
                 Example(index, (text,), None, (annotation,))
                 for index, (text, annotation) in enumerate(sentences, start=len(examples))
@@ -86,14 +86,15 @@ class ConlluSource(SplitFiles):
 
 
 def _wanted(layout: ConlluLayout) -> str:
-    return f"the one that holds {layout.folder}" if layout.files else "a treebank's folder of *.conllu files"
+    return f"the folder that contains {layout.folder}" if layout.files else "a treebank's folder of *.conllu files"
 
 
 def _files_of(folder: Path) -> dict[str, list[Path]]:
-    """The CoNLL files of a folder by split; without any, those of its folders if these are splits or a single treebank.
+    """The CoNLL files of a folder by split; without any, the files of its subfolders if they are splits or a single
+    treebank.
 
     Raises:
-        UserError: If there are none, or its folders are several treebanks.
+        UserError: If there are none, or the subfolders are several treebanks.
     """
     paths = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
     if paths:
@@ -104,11 +105,11 @@ def _files_of(folder: Path) -> dict[str, list[Path]]:
     if inside and (len(inside) == 1 or {name.lower() for name in inside} <= splits):
         return split_by_name({path: f"{path.parent.name} {path.stem}" for path in below})
     hint = f"; give one of its folders: {', '.join(inside)}" if inside else f" ({', '.join(_SUFFIXES)})"
-    raise UserError(f"data.root '{folder}' holds no CoNLL-U files{hint}.")
+    raise UserError(f"data.root '{folder}' has no CoNLL-U files{hint}.")
 
 
 class _Block(NamedTuple):
-    """The lines of one sentence, and the number of the first, from 1."""
+    """The lines of one sentence, and the number of its first line, from 1."""
 
     line: int
     lines: list[str]
@@ -123,17 +124,17 @@ def read_conllu(
     """Each sentence's text and annotation, in file order.
 
     Words are the syntactic words. Those of a multiword token ("don't") have the offsets of their forms in it; if the
-    forms do not add up to the token ("du" = "de" + "le"), the first has all its characters and the others none. Empty
-    nodes are left out; a sentence may have several roots. Both are counted in a message.
+    forms do not add up to the token ("du" = "de" + "le"), the first gets all its characters and the others none. Empty
+    nodes are skipped, and a sentence may have several roots; a message counts both.
 
     Args:
         path: A file in CoNLL-U, or in CoNLL-X (ten columns, as the Stanford converter writes them).
-        skip_bad: Leave out sentences that are not valid, with a warning that counts them.
+        skip_bad: Skip invalid sentences, with a warning that counts them.
         advice: What to do if the file is missing, as the end of a sentence.
         notes: Receives the messages on sentences left out and on unusual ones.
 
     Raises:
-        UserError: If a sentence is not valid, naming file, line and sentence, or the file is not text.
+        UserError: If the file is not text, or a sentence is not valid; the message gives file, line and sentence.
     """
     import conllu
 
@@ -163,17 +164,17 @@ def read_conllu(
         yield example
     if bad:
         counted = "1 sentence that is" if len(bad) == 1 else f"{len(bad):,} sentences that are"
-        message = f"left out {counted} not valid; the first: {bad[0]}"
+        message = f"skipped {counted} not valid; the first: {bad[0]}"
         rank_zero_warn(f"{path}: {message}")
         messages.append(f"{path.name}: {message}")
     if empty or rooted:
-        message = f"{empty:,} empty nodes left out; {rooted:,} sentences have several roots."
+        message = f"skipped {empty:,} empty nodes; {rooted:,} sentences have several roots."
         rank_zero_info(f"{path}: {message}")
         messages.append(f"{path.name}: {message}")
 
 
 def _blocks(path: Path, advice: str) -> Iterator[_Block]:
-    """The sentences of a file: lines between blank lines, with at least one that is no comment."""
+    """The sentences of a file: blocks between blank lines with at least one line that is not a comment."""
     first = 1
     lines: list[str] = []
     for number, line in numbered_lines(path, advice, "the line"):
@@ -218,8 +219,8 @@ def _sentence(
     cycle = _cycle([word["head"] for word in words])
     if cycle is not None:
         raise UserError(
-            f"{path}:{line_of.get(str(cycle), block.line)}: {name}, word {cycle}: its heads lead back to it and never "
-            "to a root; fix the sentence, or set data.skip_bad_rows=true."
+            f"{path}:{line_of.get(str(cycle), block.line)}: {name}, word {cycle}: its heads form a cycle; fix the "
+            "sentence, or set data.skip_bad_rows=true."
         )
     if "text" not in sentence.metadata:
         for token in sentence:
@@ -288,8 +289,8 @@ def _spans(text: str, sentence: Any, where: str) -> dict[int, tuple[int, int]]:
             start += 1
         if not text.startswith(token["form"], start):
             raise UserError(
-                f"{where}: '{token['form']}' is not next in its text ('{text[start : start + 20]}'); fix the '# text' "
-                "line or the word, or set data.skip_bad_rows=true."
+                f"{where}: '{token['form']}' does not occur next in its text ('{text[start : start + 20]}'); fix the "
+                "'# text' line or the word, or set data.skip_bad_rows=true."
             )
         end = start + len(token["form"])
         if "".join(word["form"] for word in words) == token["form"]:

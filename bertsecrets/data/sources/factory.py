@@ -1,4 +1,4 @@
-"""The ``data`` section of the configuration, and the source that it names."""
+"""The ``data`` section of the configuration, and its source."""
 
 import os
 from functools import partial
@@ -23,46 +23,45 @@ _Column = Annotated[str, Field(min_length=1)]
 
 
 FILES = ("csv", "jsonl", "parquet")
-"""The sources that read a file of the user's own."""
+"""The sources that read a user's own file."""
 
 SOURCES = ("auto", *FILES, "hub", "tsv", "conllu", "coreference", "demo")
-"""The sources of this package, and the choice among them by the task."""
+"""The sources of this package, and ``auto``, which chooses by task."""
 
 _TABLES = (*FILES, "hub", "tsv")
-"""Those with columns."""
+"""The sources with columns."""
 
 
 class SourceConfig(Settings):
     """The ``data`` section: where the rows come from, how many of them, and how they are batched.
 
     Attributes:
-        source: A name of :data:`SOURCES`, one that an installed package offers, or the ``module:Class`` or
-            ``file.py:Class`` of a source. ``auto`` takes the source that the task names, demo tasks from the package,
-            treebanks and coreference from their folder, tasks without a hub layout from TSV files, all others from the
-            hub.
-        root: For ``tsv``, ``conllu`` and ``coreference``: the folder that holds the tasks' folders.
+        source: A name in :data:`SOURCES`, the name of a source from an installed package, or ``module:Class`` or
+            ``file.py:Class``. ``auto`` uses the task's own source if it has one, the package for demo tasks, folders
+            for treebanks and coreference, TSV files for tasks without a hub layout, and otherwise the hub.
+        root: For ``tsv``, ``conllu`` and ``coreference``: the parent of the tasks' folders.
         path: For ``hub``: a local folder instead of the hub. For ``csv``, ``jsonl`` and ``parquet``: the file.
-        eval_path: For these: a file with evaluation rows.
-        text, label: Names of the columns that a task made from a file or a data set has.
-        group: Name of the column that tells which rows belong together, such as the review of a sentence: they are held
-            out, resampled and tested together. None if each row is independent.
-        target: Whether their labels are ``classes`` or ``scores``; ``auto`` takes numbers with decimals, and more than
-            20 different whole numbers, for scores.
-        eval_fraction: Share of the training rows that is held out for evaluation if there are no evaluation rows.
-        split_by: Whether a row is held out by its ``text`` alone, or by the ``order`` of all rows, as in runs whose
-            configuration does not say.
+        eval_path: For the same formats: a file with evaluation rows.
+        text, label: Names of the columns of a task inferred from a file or a data set.
+        group: Name of a column that groups rows, such as the review of a sentence: a group is held out, resampled and
+            tested together. None if rows are independent.
+        target: Whether the labels are ``classes`` or ``scores``; ``auto`` treats decimals, and more than 20 distinct
+            whole numbers, as scores.
+        eval_fraction: Share of the training rows to hold out for evaluation if there are no evaluation rows.
+        split_by: Whether rows are held out by a hash of their ``text``, or by their ``order``, the default of older
+            runs.
         dataset, dataset_config: For ``hub`` without a task: the data set, and its configuration.
         revision: For ``hub``: revision of the data set.
-        cache_dir: For ``hub``: folder for downloads; None takes the library's default.
-        skip_bad_rows: Leave out rows of files with an empty cell or too many fields, and sentences of ``conllu`` and
-            documents of ``coreference`` that are not valid, with a warning that counts them.
+        cache_dir: For ``hub``: folder for downloads; None means the library's default.
+        skip_bad_rows: Skip rows with an empty cell or too many fields, and invalid ``conllu`` sentences and
+            ``coreference`` documents, with a warning that counts them.
         limit_train: A random sample of this many training examples.
         limit_eval: A random sample of this many examples of each evaluation set.
         eval_batch_size: Largest evaluation batch.
         pad_to_multiple_of: Pad batches to a multiple of this many tokens.
         num_workers: Worker processes per data loader.
-        only: Control: of each pair, keep the ``first`` or the ``second`` sentence alone, in every split.
-        permute_labels: Control: shuffle the training labels with the seed; evaluation labels stay.
+        only: Control: keep only the ``first`` or the ``second`` sentence of each pair, in every split.
+        permute_labels: Control: shuffle the training labels with the seed, but not the evaluation labels.
     """
 
     conf = ("data/auto", "data/csv", "data/hub")
@@ -74,12 +73,12 @@ class SourceConfig(Settings):
     text: _Column | Annotated[list[_Column], Field(min_length=1, max_length=2)] = Field(
         description="the name of a column, or a list of two"
     )
-    label: _Column = Field(description="the name of one column, as a row has one label")
+    label: _Column = Field(description="the name of one column, as each row has one label")
     group: str | None = Field(min_length=1, description="the name of a column, or null")
     target: Literal["auto", "classes", "scores"] = Field(description="auto, classes or scores")
     eval_fraction: float = Field(ge=0.01, le=0.9, description="a number from 0.01 to 0.9")
     split_by: Literal["text", "order"] = Field(description="text or order")
-    dataset: str | None = Field(min_length=1, description="the name of a data set of the hub, or null")
+    dataset: str | None = Field(min_length=1, description="the name of a data set on the hub, or null")
     dataset_config: str | None = Field(min_length=1, description="a configuration's name, or null")
     revision: str | None = Field(min_length=1, description="a revision of the hub, or null")
     cache_dir: Annotated[str | None, Meaning(outside=True)] = Field(min_length=1, description=_OPTIONAL_FOLDER)
@@ -103,8 +102,7 @@ class SourceConfig(Settings):
         except (OSError, RuntimeError, ValueError) as error:
             reason = describe_os_error(error) if isinstance(error, OSError) else str(error)
             raise UserError(
-                f"data.{info.field_name} is {shown(value)}, which cannot be read ({reason}); give a path that you may "
-                "read."
+                f"data.{info.field_name} is {shown(value)}, which cannot be read ({reason}); give a readable path."
             ) from error
         return value
 
@@ -114,24 +112,28 @@ class SourceConfig(Settings):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Sentences on what the chosen controls do to the data; empty for the data as they are."""
+        """Sentences on the chosen controls; empty without a control."""
         return (
-            *((f"Control: of each pair the {self.only} sentence alone is read.",) if self.only is not None else ()),
+            *(
+                (f"Control: the model reads only the {self.only} sentence of each pair.",)
+                if self.only is not None
+                else ()
+            ),
             *(("Control: the training labels are shuffled.",) if self.permute_labels else ()),
         )
 
 
 def check_controls(config: SourceConfig, task: Task) -> None:
-    """Raise UserError if a control does not fit the task, or data are named that its source would not read."""
+    """Raise UserError if a control does not fit the task, or a setting does not apply to its source."""
     if config.only is not None and task.texts != 2:
         raise UserError(
             f"data.only={config.only} keeps one sentence of a pair, but examples of task '{task.name}' have a single "
-            "sentence; leave it out, or choose a task of pairs."
+            "sentence; remove it, or choose a task of pairs."
         )
     _check_used(config, task)
     if config.permute_labels and not task.is_labelled:
         raise UserError(
-            f"data.permute_labels=true shuffles training labels, but task '{task.name}' has none; leave it out, or "
+            f"data.permute_labels=true shuffles training labels, but task '{task.name}' has none; remove it, or "
             "choose a labelled task."
         )
 
@@ -139,12 +141,12 @@ def check_controls(config: SourceConfig, task: Task) -> None:
 def _check_used(config: SourceConfig, task: Task) -> None:
     kind = _kind_of(config, task)
     if kind not in SOURCES:
-        # A source of another package reads what it likes.
+        # A source of another package decides for itself what it reads.
         _check_offered(kind)
         return
     for name, value, kinds, advice in (
         ("path", config.path, (*FILES, "hub"), "for a CSV file write data=csv data.path=<file>"),
-        ("group", config.group, _TABLES, "groups are for tables with a column that names them"),
+        ("group", config.group, _TABLES, "groups need a table with a column of group names"),
         (
             "root",
             config.root,
@@ -155,22 +157,22 @@ def _check_used(config: SourceConfig, task: Task) -> None:
         if value is not None and kind not in kinds:
             origin = "is generated by the project" if kind == "demo" else f"is read by data={kind}"
             raise UserError(
-                f"data.{name} is {value}, but task '{task.name}' {origin}, which does not read it; {advice}, or leave "
-                "it out."
+                f"data.{name} is {value}, but task '{task.name}' {origin}, which does not read it; {advice}, or "
+                "remove it."
             )
 
 
 def make_source(config: SourceConfig, task: Task, rows: dict[str, Rows] | None = None) -> Source:
-    """The source that the configuration names; evaluation rows are held out of its training rows, or are all, if the
-    task says so.
+    """The configured source; if the task asks for it, evaluation rows are split off from its training rows, or are all
+    of them.
 
     Args:
         config: The ``data`` section.
         task: Names splits, columns and labels.
-        rows: Is filled with what tells the rows of each split that is read from others.
+        rows: Receives a fingerprint of the rows of each split that is read.
 
     Raises:
-        UserError: If the source does not have the task or cannot be read.
+        UserError: If the source lacks the task or cannot be read.
     """
     source = _make_source(config, task)
     split = next((name for name in (HELD_OUT, ALL) if name in task.evaluation.values()), None)
@@ -217,23 +219,23 @@ def _make_source(config: SourceConfig, task: Task) -> Source:
     if kind == "coreference":
         if config.root is None:
             raise UserError(
-                f"Task '{task.name}' is read from documents with coreference: give data.root=<folder of CoNLL-2012 or "
-                "GAP files>."
+                f"Task '{task.name}' reads documents with coreference: give data.root=<folder of CoNLL-2012 or GAP "
+                "files>."
             )
         return CoreferenceSource(task, Path(config.root).expanduser(), config.skip_bad_rows)
     if kind == "conllu":
         if config.root is None:
             folder = task.conllu.folder if task.conllu else "the treebank's folder"
             wanted = (
-                f"folder that holds {folder}"
+                f"folder that contains {folder}"
                 if task.conllu is None or task.conllu.files
                 else "folder of *.conllu files"
             )
-            raise UserError(f"Task '{task.name}' is read from a treebank: give data.root=<{wanted}>.")
+            raise UserError(f"Task '{task.name}' reads a treebank: give data.root=<{wanted}>.")
         return ConlluSource(task, Path(config.root).expanduser(), config.skip_bad_rows)
     if kind == "tsv":
         if config.root is None:
-            raise UserError("data=tsv needs data.root=<folder that holds MRPC, CoLA, ...>.")
+            raise UserError("data=tsv needs data.root=<folder that contains MRPC, CoLA, ...>.")
         return TsvSource(task, Path(config.root).expanduser(), config.skip_bad_rows, config.group)
     return HubSource(task, config.path, config.revision, config.cache_dir, config.group)
 
@@ -246,7 +248,7 @@ def text_columns(config: SourceConfig, task: Task) -> tuple[str, ...]:
 
 
 def has_gold_words(config: SourceConfig, task: Task) -> bool:
-    """Whether the source that the configuration names gives words with gold annotation."""
+    """Whether the configured source provides gold annotation of words."""
     kind = _kind_of(config, task)
     if kind not in SOURCES:
         return bool(getattr(_outside_class(kind), "annotated", False))
@@ -254,13 +256,13 @@ def has_gold_words(config: SourceConfig, task: Task) -> bool:
 
 
 def _check_offered(kind: str) -> None:
-    """Raise UserError for the name of a source that no package offers; nothing is imported."""
+    """Raise UserError if no package provides a source of this name; nothing is imported."""
     if kind not in offers("sources") and ":" not in kind:
         raise UserError(f"Unknown data.source '{kind}'; {choices(kind, {*SOURCES, *offers('sources')})}.")
 
 
 def _outside_class(kind: str) -> Any:
-    """The class of a source of another package, by the name that the package offers or as ``module:Class``."""
+    """The class of another package's source, by its registered name or as ``module:Class``."""
     _check_offered(kind)
     if kind in offers("sources"):
         offered = load_offer("sources", kind)
@@ -282,15 +284,13 @@ def _outside_source(kind: str, config: SourceConfig, task: Task) -> Source:
         raise UserError(f"The source '{kind}' could not be built ({error_text(error)}); correct its class.") from error
     missing = [name for name in ("notes", "examples", "has", "prepare") if not hasattr(source, name)]
     if missing:
-        raise UserError(
-            f"The source '{kind}' lacks {' and '.join(missing)}; bertsecrets.data.sources.Source says what it needs."
-        )
+        raise UserError(f"The source '{kind}' lacks {' and '.join(missing)}; see bertsecrets.data.sources.Source.")
     checked: Source = source
     return checked
 
 
 def _kind_of(config: SourceConfig, task: Task) -> str:
-    """The source that the configuration names; for ``auto`` that of the task."""
+    """The name of the configured source; for ``auto``, the task's source."""
     if config.source != "auto":
         return config.source
     if task.source is not None:

@@ -1,4 +1,4 @@
-"""Hold out a part of the training rows for evaluation."""
+"""Hold out part of the training rows for evaluation."""
 
 import hashlib
 import random
@@ -11,27 +11,27 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 
 Key = tuple[str, ...] | int
-"""What is held out as a whole: the rows of a group, else those with the same texts."""
+"""Units that are held out as a whole: the rows of a group, else rows with the same texts."""
 
 _PURPOSES = {
-    HELD_OUT: ("evaluation", "evaluation rows of your own (for a CSV, data.eval_path=<file>)"),
-    ALL: ("evaluation", "rows of another file"),
-    CHOOSING: ("choosing the checkpoint", "take the last one (checkpoint.report=last)"),
+    HELD_OUT: ("evaluation", "your own evaluation rows (for a CSV, data.eval_path=<file>)"),
+    ALL: ("evaluation", "rows from another file"),
+    CHOOSING: ("choosing the checkpoint", "use the last one (checkpoint.report=last)"),
 }
 _FEW = 200
-"""Rows whose accuracy has a standard error above three points."""
+"""Number of rows below which the standard error of an accuracy exceeds three points."""
 
 
 class HeldOutSource:
-    """A source whose training rows are divided into the split ``train`` and one that is not trained on.
+    """A source whose training rows are divided into the split ``train`` and a split that is not trained on.
 
     Args:
         task: Named in messages.
-        source: Has the training rows and any other splits.
-        fraction: Share of the training rows that is held out, between 0 and 1.
-        split: Name of their split: ``held_out``, which evaluates, ``choosing``, which chooses the checkpoint, or
-            ``all``: every row is in both splits.
-        by_text: Whether a row is held out by its text alone, see :func:`held_out_by_text`, or by :func:`held_out`.
+        source: The source of the training rows and any other splits.
+        fraction: Share of the training rows to hold out, between 0 and 1.
+        split: Name of their split: ``held_out`` for evaluation, ``choosing`` for choosing the checkpoint, or ``all``,
+            with every row in both splits.
+        by_text: Whether to use :func:`held_out_by_text` instead of :func:`held_out`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class HeldOutSource:
         return [*self.source.notes, *self._note]
 
     def examples(self, split: str) -> list[Example]:
-        """Examples of either part keep their ``index`` among all rows; raises UserError if a part would be empty."""
+        """Examples of both parts keep their ``index`` among all rows; raises UserError if a part would be empty."""
         if split not in (TRAIN, self.split):
             return self.source.examples(split)
         if not self._splits:
@@ -70,16 +70,16 @@ class HeldOutSource:
                 purpose, otherwise = _PURPOSES[self.split]
                 how_many = f"are too few to hold some out for {purpose}"
                 if different == 1 < len(labelled):
-                    how_many = f"all have the same text, so that none can be held out for {purpose}"
+                    how_many = f"all have the same text, so none can be held out for {purpose}"
                 elif different < len(labelled):
-                    how_many = f"have {different:,} different {what}, too few to hold some out for {purpose}"
+                    how_many = f"have {different:,} distinct {what}, too few to hold some out for {purpose}"
                 raise UserError(
                     f"The {len(labelled):,} training rows of task '{self.task.name}' {how_many}; give more {what}, or "
                     f"{otherwise}."
                 )
             self._splits = parts
             without = len(rows) - len(labelled)
-            self._note = [f"{without:,} training rows without a label were left out."] if without else []
+            self._note = [f"{without:,} training rows without a label were skipped."] if without else []
             self._note.append(self._division(len(parts[self.split]), labelled))
         return self._splits[split]
 
@@ -89,18 +89,17 @@ class HeldOutSource:
     def _division(self, held: int, labelled: Sequence[Example]) -> str:
         rows, grouped = len(labelled), labelled[0].group is not None
         if self.split == ALL:
-            return f"All {rows:,} rows are evaluated; whether the model was trained on some of them is not known."
+            return f"All {rows:,} rows are used for evaluation; the model may have been trained on some of them."
         if self.split == HELD_OUT:
-            how = f", each by a hash of its {'group' if grouped else 'text'}" if self.by_text else ""
+            how = f", chosen by a hash of the {'group' if grouped else 'text'}" if self.by_text else ""
             return (
-                f"The data have no evaluation rows: {held:,} of the {rows:,} training rows are held out, the same ones "
+                f"The data have no evaluation rows, so {held:,} of the {rows:,} training rows are held out, the same "
                 f"in every run{how}."
             )
-        few = "; so few hardly tell checkpoints apart: checkpoint.report=last chooses nothing" if held < _FEW else ""
+        few = "; that is too few to choose reliably: checkpoint.report=last avoids the choice" if held < _FEW else ""
         return (
-            f"{held:,} of the {rows:,} training rows choose the checkpoint and are not trained on, the same ones "
-            "in "
-            f"every run{few}."
+            f"{held:,} of the {rows:,} training rows, the same in every run, are held out to choose the "
+            f"checkpoint{few}."
         )
 
     def prepare(self) -> None:
@@ -108,21 +107,21 @@ class HeldOutSource:
 
 
 def key_of(example: Example) -> Key:
-    """What tells whether an example is held out: its group, or its texts."""
+    """The key by which an example is held out: its group, or its texts."""
     return example.texts if example.group is None else example.group
 
 
 def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> set[Key]:
-    """The texts, or groups, to hold out: a random share, of each class where there are classes; the same for the same
-    examples.
+    """The texts, or groups, to hold out: a random share, stratified by class if there are classes; deterministic.
 
-    Equal texts, or rows of a group, stay together, with the class of the first of them, so that no evaluated text was
-    seen in training.
+    Equal texts, or rows of a group, stay together under the class of the first, so that no evaluated text was seen in
+    training.
 
     Args:
         examples: The rows.
-        fraction: Share of the rows to hold out, between 0 and 1; rounded, at least one text of each class that has two.
-        by_class: Whether the share is taken of each class.
+        fraction: Share of the rows to hold out, between 0 and 1; rounded, but at least one text of each class with two
+            or more.
+        by_class: Whether to stratify by class.
     """
     rows = Counter(key_of(example) for example in examples)
     held: set[Key] = set()
@@ -140,13 +139,13 @@ def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> se
 
 
 def held_out_by_text(examples: Sequence[Example], fraction: float, by_class: bool) -> set[Key]:
-    """The texts, or groups, to hold out: those whose hash, a number from 0 to 1, is below the share.
+    """The texts, or groups, to hold out: those with a hash, a number from 0 to 1, below the share.
 
-    A class whose texts would all be on one side gives one to the other: its lowest is held out, or its highest trained
-    on. Only in such a class can an added row move another.
+    If all texts of a class would be on one side, one is moved: the lowest hash is held out, or the highest is trained
+    on. Only in such a class can adding a row move another row.
 
     Args:
-        examples, fraction, by_class: As in :func:`held_out`; the number of rows held out varies about the share.
+        examples, fraction, by_class: As in :func:`held_out`; the number of rows held out varies around the share.
     """
     held: set[Key] = set()
     for members in _keys_by_class(examples, by_class):
@@ -157,7 +156,7 @@ def held_out_by_text(examples: Sequence[Example], fraction: float, by_class: boo
 
 
 def _keys_by_class(examples: Sequence[Example], by_class: bool) -> list[list[Key]]:
-    """The different texts, or groups, of each class, that of their first row, in the order of the rows."""
+    """The distinct texts, or groups, by the class of their first row, in the order of the rows."""
     first = {key_of(example): example.label for example in reversed(examples)}
     classes: dict[int | float | None, list[Key]] = defaultdict(list)
     for key in dict.fromkeys(key_of(example) for example in examples):
@@ -166,6 +165,6 @@ def _keys_by_class(examples: Sequence[Example], by_class: bool) -> list[list[Key
 
 
 def _place(key: Key) -> float:
-    # The representation tells ("ab", "c") from ("a", "bc").
+    # repr() distinguishes ("ab", "c") from ("a", "bc").
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

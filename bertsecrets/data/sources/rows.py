@@ -1,4 +1,4 @@
-"""What tells the rows of a source from other rows: how many they are, where they come from, and a digest."""
+"""A fingerprint of a source's rows: their number, their origin, and a digest."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -10,13 +10,13 @@ from bertsecrets.data.sources.base import TRAIN, Source
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a split as its source has them, before any is held out or left out of a sample.
+    """The rows of a split as its source provides them, before holding out or sampling.
 
     Args:
         place: The file, folder or data set.
-        count: How many they are.
-        sha256: Of their texts and labels in order, 64 hexadecimal digits.
-        texts: Short hashes of the different texts, sorted, where training rows may be held out; else empty.
+        count: The number of rows.
+        sha256: Digest of their texts and labels in order, 64 hexadecimal digits.
+        texts: Sorted short hashes of the distinct texts if training rows may be held out; else empty.
     """
 
     place: str
@@ -26,13 +26,13 @@ class Rows:
 
 
 class RecordedSource:
-    """A source that keeps what tells its rows from others.
+    """A source that records a fingerprint of its rows.
 
     Args:
-        source: Has the rows.
-        place: Where they come from, by split.
-        rows: Is filled with each split that is read.
-        with_texts: Whether the training texts are recorded, too.
+        source: The source of the rows.
+        place: Their origin, by split.
+        rows: Receives the fingerprint of each split that is read.
+        with_texts: Whether to record the training texts as well.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RecordedSource:
 
 
 def text_hashes(examples: Iterable[Example]) -> list[str]:
-    """Hashes (12 hexadecimal digits) of the different texts of examples, sorted."""
+    """Sorted hashes (12 hexadecimal digits) of the distinct texts of examples."""
     return sorted({hashlib.blake2b(repr(one.texts).encode(), digest_size=6).hexdigest() for one in examples})
 
 
@@ -69,6 +69,6 @@ def rows_digest(examples: Iterable[Example]) -> str:
     """SHA-256 (64 hexadecimal digits) of the texts and labels of examples, in their order."""
     digest = hashlib.sha256()
     for example in examples:
-        # A representation has no lone surrogates, which cannot be encoded.
+        # repr() escapes lone surrogates, which cannot be encoded.
         digest.update(f"{example.texts!r}{example.label!r}\n".encode())
     return digest.hexdigest()

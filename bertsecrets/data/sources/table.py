@@ -1,4 +1,4 @@
-"""Read tables with the ``datasets`` library: files of the user's own or of GLUE, folders, and data sets of the hub."""
+"""Read tables with the ``datasets`` library: the user's own files, GLUE files, folders, and hub data sets."""
 
 import csv
 import glob
@@ -36,17 +36,17 @@ from bertsecrets.settings import shown
 
 _SEPARATORS = (",", ";", "\t")
 FORMATS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".json": "jsonl"}
-"""Ends of files that tell their format."""
+"""File suffixes and their formats."""
 _MORE = " more"
-"""Column of the first field that a row has beyond the header; names of headers are stripped."""
+"""Column for the first field beyond the header; it cannot clash, because header names are stripped."""
 _NAMED = 5
-"""Classes that a note names."""
+"""Most classes that a note lists."""
 
-_TOO_MANY = "more fields than in the header (texts that hold a separator need quotes)"
-_FIX = "fix the row, or leave such rows out with data.skip_bad_rows=true"
+_TOO_MANY = "more fields than in the header (texts that contain a separator need quotes)"
+_FIX = "fix the row, or skip such rows with data.skip_bad_rows=true"
 
 Dataset = Any
-"""A ``datasets.Dataset``; the library is imported where it is used, as that takes a second."""
+"""A ``datasets.Dataset``; the library is imported where it is used, because importing it takes a second."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Table:
 
     Args:
         rows: The rows.
-        name: What holds them, for messages.
-        place: From the position of a row to where it is, for messages.
-        notes: Sentences on what was left out, or may not be meant.
+        name: Their file or data set, for messages.
+        place: Maps the position of a row to its location, for messages.
+        notes: Sentences about skipped rows and likely mistakes.
     """
 
     rows: Dataset
@@ -67,12 +67,12 @@ class Table:
 
 
 class TableSource:
-    """What sources of tables share: from columns to examples.
+    """The shared part of table sources: from columns to examples.
 
     Args:
         task: Names labels.
         layout: Names the columns.
-        group: Name of the column that tells which rows belong together; None if each is independent.
+        group: Name of the column that groups rows; None if rows are independent.
     """
 
     def __init__(self, task: Task, layout: HubLayout | TableLayout | TsvLayout, group: str | None = None) -> None:
@@ -96,14 +96,14 @@ class TableSource:
         """Files need no work before they are read."""
 
     def note(self, sentence: str) -> None:
-        """Warn, once, and keep the sentence for the pages."""
+        """Warn once, and keep the sentence for the pages."""
         if sentence not in self.notes:
             self.notes.append(sentence)
             rank_zero_warn(sentence)
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns that are read, the label last, and the setting that names each."""
+        """The columns to read, the label last, and the setting of each."""
         group = {} if self.group is None else {self.group: "data.group"}
         return {**group, **dict.fromkeys(self.texts, "data.text"), self.label: "data.label"}
 
@@ -111,14 +111,14 @@ class TableSource:
         present = [name for name in self.columns if name in table.rows.column_names]
         values = table.rows.select_columns(present).with_format(None)[:]
         labelled = self.label in present
-        # Numbers are indices of classes that the column names, else names themselves.
+        # Numbers are class indices if the column names its classes, else they are class names.
         names = getattr(table.rows.features[self.label], "names", None) if labelled else None
         columns = [*(values[name] for name in self.texts), values[self.label] if labelled else [None] * len(table.rows)]
         examples = []
         for index, (*texts, label) in enumerate(zip(*columns, strict=True)):
             for column, text in zip(self.texts, texts, strict=True):
                 if not isinstance(text, str):
-                    raise UserError(f"{table.place(index)}: column '{column}' holds {shown(text)}; expected a text.")
+                    raise UserError(f"{table.place(index)}: column '{column}' contains {shown(text)}; expected a text.")
                 check_length(text, f"{table.place(index)}: column '{column}'")
             examples.append(Example(index, tuple(texts), self._label(label, names, table.place, index)))
         if self.group is None:
@@ -165,7 +165,7 @@ class FileSource(TableSource):
         kind: Their format: ``csv``, ``jsonl`` or ``parquet``.
         path: The file with training rows.
         eval_path: The file with evaluation rows, the split ``validation``.
-        skip_bad_rows: Leave out rows that cannot be used, with a warning that counts them.
+        skip_bad_rows: Skip unusable rows, with a warning that counts them.
         group: See :class:`TableSource`.
 
     Raises:
@@ -183,8 +183,7 @@ class FileSource(TableSource):
     ) -> None:
         if task.table is None:
             raise UserError(
-                f"Task '{task.name}' names no columns of a file; leave task={task.name} out to take classes and name "
-                "from the file."
+                f"Task '{task.name}' defines no file columns; remove task={task.name} to infer the task from the file."
             )
         super().__init__(task, task.table, group)
         self.kind = kind
@@ -202,7 +201,7 @@ class FileSource(TableSource):
             raise UserError(f"Unknown split '{split}' of task '{self.task.name}'; {choices(split, self.files)}.")
         if split not in self._tables:
             path, skip = self.files[split], self.skip_bad_rows
-            # The kind is that of the training rows; others may come in another.
+            # The kind is the training rows' format; other files may differ.
             kind = self.kind if split == TRAIN else FORMATS.get(path.suffix.lower(), self.kind)
             if kind == "csv":
                 self._tables[split] = read_csv(path, self.columns, filled=set(self.columns), skip_bad_rows=skip)
@@ -225,28 +224,29 @@ class FileSource(TableSource):
         return examples
 
     def _compare_with_training(self, examples: Sequence[Example]) -> None:
-        """Count evaluation rows that the model has seen, and name classes that it has not."""
+        """Warn about evaluation rows that occur in training, and about classes that do not."""
         trained = self._built(self.table(TRAIN))
         evaluated, training = self.files[VALIDATION], self.files[TRAIN]
         texts, groups = {one.texts for one in trained}, {one.group for one in trained}
         shared = sum(one.texts in texts for one in examples)
         if shared == len(examples):
             raise UserError(
-                f"All {shared:,} rows of '{evaluated}' are among the training rows of '{training}'; give other rows in "
-                "data.eval_path, or leave it out to hold some out."
+                f"All {shared:,} rows of '{evaluated}' are among the training rows of '{training}'; give other rows "
+                "in data.eval_path, or remove it to hold some out."
             )
         grouped = 0 if self.group is None else sum(one.group in groups for one in examples)
         for count, what in ((shared, "text"), (grouped, f"'{self.group}'")):
             if count:
                 self.note(
-                    f"{count:,} of the {len(examples):,} rows of {evaluated.name} have the {what} of a training row of "
-                    f"{training.name}: scores on them say little about new texts."
+                    f"{count:,} of the {len(examples):,} rows of {evaluated.name} have the same {what} as a training "
+                    f"row of {training.name}, so scores on them say little about new texts."
                 )
         unseen = {one.label for one in examples} - {one.label for one in trained}
         if unseen and not self.task.is_regression:
             listed = ", ".join(sorted(shown(self.task.labels[int(label or 0)]) for label in unseen)[:_NAMED])
             self.note(
-                f"{evaluated.name} has classes that no training row has, and that the model cannot learn: {listed}."
+                f"{evaluated.name} has classes that are missing from the training rows, so the model cannot learn "
+                f"them: {listed}."
             )
 
     def has(self, split: str) -> bool:
@@ -258,8 +258,8 @@ class TsvSource(SplitFiles, TableSource):
 
     Args:
         task: Names files, columns and labels.
-        root: The folder that holds the tasks' folders.
-        skip_bad_rows: Leave out rows with too few or too many fields, with a warning that counts them.
+        root: The parent of the tasks' folders.
+        skip_bad_rows: Skip rows with too few or too many fields, with a warning that counts them.
         group: See :class:`TableSource`.
 
     Raises:
@@ -270,7 +270,7 @@ class TsvSource(SplitFiles, TableSource):
         if task.tsv is None:
             raise UserError(f"Task '{task.name}' has no TSV layout; add a tsv section to conf/task/{task.name}.yaml.")
         if not root.is_dir():
-            raise UserError(f"data.root '{root}' is not a directory; give the one that holds {task.tsv.folder}.")
+            raise UserError(f"data.root '{root}' is not a directory; give the parent folder of {task.tsv.folder}.")
         SplitFiles.__init__(self, task, root / task.tsv.folder, task.tsv.files)
         TableSource.__init__(self, task, task.tsv, group)
         self.layout: TsvLayout = task.tsv
@@ -291,18 +291,18 @@ class TsvSource(SplitFiles, TableSource):
             filled={self.label} & needed.keys(),
             skip_bad_rows=self.skip_bad_rows,
             names=names,
-            advice=f"data.root must hold {self.layout.folder}/{path.name} in the GLUE layout",
+            advice=f"data.root must contain {self.layout.folder}/{path.name} in the GLUE layout",
             quotes=False,
         )
         return replace(table, rows=table.rows.select_columns(list(needed)))
 
 
 class HubSource(TableSource):
-    """A data set of the hub, or a local copy of one.
+    """A data set on the hub, or a local copy.
 
     Args:
         task: Names data set, configuration and columns.
-        path: A local folder instead of the hub's name: one that ``load_dataset`` reads, or that ``save_to_disk`` wrote.
+        path: A local folder instead of the hub's name, readable by ``load_dataset`` or written by ``save_to_disk``.
         revision, cache_dir: Passed to the library.
         group: See :class:`TableSource`.
 
@@ -319,7 +319,7 @@ class HubSource(TableSource):
             raise UserError(f"data.path '{path}' is not a directory; give a local copy of data set '{task.hub.path}'.")
         super().__init__(task, task.hub, group)
         self.layout: HubLayout = task.hub
-        # The library would take a relative path such as "csv" for the name of its reader of all such files around.
+        # The library would treat a relative path such as "csv" as the name of its file reader.
         self.folder = None if path is None else Path(path).expanduser().resolve()
         self.revision = revision
         self.cache_dir = cache_dir
@@ -355,8 +355,9 @@ class HubSource(TableSource):
             readers = Path(datasets.packaged_modules.__file__).parent
             if any((around / self.layout.path).is_dir() for around in (readers, Path())):
                 raise UserError(
-                    f"Data set '{self.layout.path}' is also the name of a folder here or of a file format, which the "
-                    "datasets library would read instead; give data.path=<folder>, or the full name on the hub."
+                    f"'{self.layout.path}' is also the name of a folder here or of a file format, which the datasets "
+                    "library would read instead of the data set; give data.path=<folder>, or the full name on the "
+                    "hub."
                 )
             local = "data.path=<folder>" if self.task.tsv is None else "data=tsv data.root=<GLUE folder>"
             with attempt(description, f"if the hub cannot be reached, use a local folder: {local}"):
@@ -364,13 +365,13 @@ class HubSource(TableSource):
                     self.layout.path, self.layout.name, split=split, revision=self.revision, cache_dir=self.cache_dir
                 )
         folder = str(self.folder)
-        with attempt(description, "check the folder that data.path names"):
+        with attempt(description, "check the folder data.path"):
             if (self.folder / "state.json").is_file() or (self.folder / "dataset_dict.json").is_file():
                 saved = datasets.load_from_disk(folder)
-                # A single split is the training rows.
+                # A single split counts as training rows.
                 splits = {TRAIN: saved} if isinstance(saved, datasets.Dataset) else saved
                 return splits if split is None else splits[split]
-            # A text "NA" or "null" is a text; the reader of other formats does not know these settings.
+            # Keep the texts "NA" and "null"; readers of other formats lack these settings.
             builder = datasets.load_dataset_builder(folder, cache_dir=self.cache_dir)
             texts = {"keep_default_na": False, "na_values": [""]} if isinstance(builder.config, CsvConfig) else {}
             return datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir, **texts)
@@ -386,21 +387,21 @@ def read_csv(
     advice: str = "give data.path=<CSV file>",
     quotes: bool = True,
 ) -> Table:
-    """Read a CSV file in UTF-8; the separator is a comma, a semicolon or a tab. Every cell is a text, stripped.
+    """Read a UTF-8 CSV file; the separator is a comma, a semicolon or a tab. Cells are stripped texts.
 
     Args:
         path: The file.
-        needed: Names of columns that must be there, the label last, with the setting that names each, if any.
-        filled: Those that no row may leave empty.
-        skip_bad_rows: Leave out rows with an empty cell or too many fields.
-        names: The names of the columns of a file without a header; None for those of its first line.
+        needed: Names of required columns, the label last, with the setting of each, if any.
+        filled: Columns that must not be empty.
+        skip_bad_rows: Skip rows with an empty cell or too many fields.
+        names: The column names of a file without a header; None to read them from its first line.
         advice: What to do if the file is missing, as the end of a sentence.
         quotes: Whether quotes around a field are special.
 
     Raises:
-        UserError: If the file cannot be read as such, lacks a column, has a bad row, or has no rows.
+        UserError: If the file cannot be read as CSV, lacks a column, has a bad row, or has no rows.
     """
-    # One pass that refuses what is no text, and what the library would report in words of its own.
+    # One pass that rejects non-text files and replaces the library's own error messages.
     lines = numbered_lines(path, advice)
     first = _first(lines, path)
     header, separator, header_lines = _header(path) if quotes else (names or first.strip("\r\n").split("\t"), "\t", 1)
@@ -408,10 +409,10 @@ def read_csv(
         column_index(path, header, column, f" (set {key})" if key else "")
     tabs = [line.count("\t") for _, line in lines if line.strip()]
     if not tabs and names is None:
-        raise UserError(f"File '{path}' has no rows that can be used; expected at least one below the header.")
-    # Where each line is a row, a quote that nothing closes joins no lines.
+        raise UserError(f"File '{path}' has no usable rows; expected at least one below the header.")
+    # If every line is a row, an unclosed quote joins no lines.
     plain = not quotes or (separator == "\t" and {*tabs, first.count("\t")} == {len(header) - 1})
-    # Names that occur twice are not needed ones.
+    # Required names occur only once.
     columns = [name if header.index(name) == place else f" {place}" for place, name in enumerate(header)]
     options = {
         "sep": separator,
@@ -419,7 +420,7 @@ def read_csv(
         "index_col": False,
         "keep_default_na": False,
         "skip_blank_lines": False,
-        # Carriage returns and other separators of lines occur inside texts.
+        # Carriage returns and other line separators occur inside texts.
         "lineterminator": "\n",
         "encoding": "utf-8-sig",
         "quoting": csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
@@ -427,7 +428,7 @@ def read_csv(
     }
     loaded, said = _load_file(path, "csv", names=columns, **options)
     if any(sentence.startswith("Length of header") for sentence in said):
-        # The first row has too many fields, so that pandas cuts every row: the column of one more shows which.
+        # The first row has too many fields, so pandas truncates every row; one additional column shows which rows.
         loaded, said = _load_file(path, "csv", names=[*columns, _MORE], **options)
     skipped = [int(line) for sentence in said for line in re.findall(r"Skipping line (\d+)", sentence)]
     if skipped and not skip_bad_rows:
@@ -441,14 +442,14 @@ def read_csv(
         cells, stray = _unquoted(cells)
         if stray:
             rows = counted(stray, "row")
-            notes.append(f"{path.name}: a quote that nothing closes was read as a part of the text, in {rows}.")
+            notes.append(f"{path.name}: an unclosed quote was read as part of the text, in {rows}.")
     table = _usable(path, cells, filled, lambda row: f"{path}:{begins[row]}", skip_bad_rows, len(skipped))
     label = list(needed)[-1]
     if quotes and (alike := _swallowed(raw, separator, len(header), header.index(label), {*table.rows[label]})):
         inside = "1 line that looks like a row is inside quotes and was"
         inside = inside if alike == 1 else f"{alike:,} lines that look like rows are inside quotes and were"
         notes.append(
-            f"{path.name}: {inside} read as a part of a text; if that is not meant, close or double the quote above."
+            f"{path.name}: {inside} read as part of a text; if that is not intended, close or double the quote above."
         )
     return replace(table, notes=(*table.notes, *notes))
 
@@ -471,36 +472,36 @@ def _first(lines: Iterator[tuple[int, str]], path: Path) -> str:
 
 
 def _read_typed(path: Path, kind: str, advice: str) -> Dataset:
-    """The rows of a ``jsonl`` or ``parquet`` file, whose cells have types."""
+    """The rows of a ``jsonl`` or ``parquet`` file, which has typed cells."""
     with reading(path, advice):
         path.open("rb").close()
     return _load_file(path, "json" if kind == "jsonl" else kind)[0]
 
 
 def _header(path: Path) -> tuple[list[str], str, int]:
-    """The names of the columns, the separator that gives most of them, and the lines that they take."""
+    """The column names, the separator that yields most of them, and the number of header lines."""
     found = []
     for separator in _SEPARATORS:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=separator)
-            # Quotes that this separator does not close may reach far.
+            # Quotes that this separator does not close may extend far.
             with suppress(csv.Error):
                 found.append((next(reader), separator, reader.line_num))
     if not found:
-        raise UserError(f"File '{path}' has a quote in its header that nothing closes; remove it.")
+        raise UserError(f"File '{path}' has an unclosed quote in its header; remove it.")
     names, separator, lines = max(found, key=lambda one: len(one[0]))
     # A name may have line breaks within its quotes.
     return [" ".join(part.strip() for part in name.strip().split("\n")) for name in names], separator, lines
 
 
 def _load_file(path: Path, reader: str, **options: Any) -> tuple[Dataset, list[str]]:
-    """The rows of a file as the library reads them, of CSV all cells as texts; and what pandas warned of."""
+    """The rows of a file as the library reads them (CSV cells as texts), and pandas's warnings."""
     import datasets
 
     if "names" in options:
         # Without these, the texts 01 and 1.0 would be numbers.
         options["features"] = datasets.Features({name: datasets.Value("string") for name in options["names"]})
-    # A cache of its own: the library's knows a file by its time stamp.
+    # A separate cache: the library's cache identifies a file by its time stamp.
     with (
         attempt(f"File '{path}'", "fix the row, e.g. the quotes around its texts" if reader == "csv" else "fix it"),
         tempfile.TemporaryDirectory() as cache,
@@ -530,11 +531,11 @@ def _usable(
     """The rows of a file without bad ones, see :func:`read_csv`.
 
     Args:
-        cells: The columns that tell bad rows from others.
-        filled: Columns that no row may leave empty.
-        place: From the position of a row to its place.
-        skipped: Rows that were left out before.
-        rows: The rows; None to make them of the cells.
+        cells: The columns that identify bad rows.
+        filled: Columns that must not be empty.
+        place: Maps the position of a row to its location.
+        skipped: Number of rows already skipped.
+        rows: The rows; None to build them from the cells.
     """
     import datasets
 
@@ -553,19 +554,17 @@ def _usable(
             problem = f"column '{empty[0]}' is empty" if empty else _TOO_MANY
             raise UserError(f"{place(index)}: {problem}; {_FIX}.")
     if not kept:
-        raise UserError(f"File '{path}' has no rows that can be used; expected at least one below the header.")
+        raise UserError(f"File '{path}' has no usable rows; expected at least one below the header.")
     notes = []
     if skipped:
         were = "was" if skipped == 1 else "were"
-        notes.append(f"{path.name}: {counted(skipped, 'row')} with an empty cell or too many fields {were} left out.")
+        notes.append(f"{path.name}: {counted(skipped, 'row')} with an empty cell or too many fields {were} skipped.")
     rows = datasets.Dataset.from_dict(dict(cells)) if rows is None else rows
     return Table(rows.select(kept), f"'{path}'", lambda index: place(kept[index]), notes)
 
 
 def _unquoted(cells: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], int]:
-    """Cells without the quotes around them, and the number of rows with one that begins with a quote that nothing
-    closes.
-    """
+    """Cells without surrounding quotes, and the number of rows with a cell that starts with an unclosed quote."""
     whole = re.compile(r'"(?:[^"]|"")*"')
     stray = sum(
         any(cell[:1] == '"' and not whole.fullmatch(cell) for cell in row) for row in zip(*cells.values(), strict=True)
@@ -579,7 +578,7 @@ def _unquoted(cells: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]],
 def _swallowed(
     cells: Mapping[str, Sequence[str]], separator: str, fields: int, label: int, labels: Collection[str]
 ) -> int:
-    """The number of lines inside texts that look like rows: as many fields, and a label that there is."""
+    """The number of lines inside texts that look like rows: as many fields, and an existing label."""
     lines = (
         line.split(separator)
         for column in cells.values()
@@ -592,10 +591,10 @@ def _swallowed(
 
 @contextmanager
 def attempt(description: str, advice: str) -> Iterator[None]:
-    """Turn what the library raises into one sentence: what could not be loaded, why, and what to do."""
+    """Turn the library's errors into one sentence: what could not be loaded, why, and what to do."""
     import datasets
 
-    # Their lines, such as one on each attempt to reach the hub, say less than the sentence below.
+    # Their log lines, such as one for each attempt to reach the hub, are less useful than the message below.
     loggings = (datasets.logging, hub_logging)
     levels = [logging.get_verbosity() for logging in loggings]
     for logging in loggings:
@@ -610,8 +609,8 @@ def attempt(description: str, advice: str) -> Iterator[None]:
         cause = error.__cause__ if generated and error.__cause__ is not None else error
         lines = (str(cause).strip() or type(cause).__name__).splitlines()
         if isinstance(error, datasets.exceptions.DatasetGenerationCastError):
-            # Its own first line says nothing, and its cause prints both schemas; the others name the columns and the
-            # file.
+            # Its first line is uninformative, and its cause prints both schemas; the other lines name the columns and
+            # the file.
             lines = [" ".join(" ".join(str(error).splitlines()[1:]).split()).partition(" Please ")[0]]
         raise UserError(f"{description} could not be loaded ({lines[0].rstrip('.')}); {advice}.") from error
     finally:

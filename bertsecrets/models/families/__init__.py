@@ -48,24 +48,24 @@ FAMILIES: dict[str, Family] = {model_type: family for family in _ADAPTERS for mo
 
 
 _OF_MODEL = "bertsecrets_family"
-"""Attribute of a model whose family was named."""
+"""Attribute of a model with an explicit family."""
 
 
 def family_of(model: PreTrainedModel) -> Family | None:
-    """The family named for a model by :func:`set_family`, else that of its model type; None for a type without one.
+    """The family set by :func:`set_family`, else the family of the model's type; None if there is none.
 
     Raises:
-        UserError: If a package offers something else than a subclass of :class:`Family` for the model type.
+        UserError: If a package provides something other than a subclass of :class:`Family` for the model type.
     """
     named: Family | None = getattr(model, _OF_MODEL, None)
     return find_family(model.config.model_type) if named is None else named
 
 
 def set_family(model: PreTrainedModel, name: str) -> None:
-    """Describe a model by the family of this name, see :func:`load_family`, instead of that of its model type."""
+    """Use the family with this name, see :func:`load_family`, instead of the model type's."""
     family = load_family(name)
     base: Any = model.base_model
-    # The encoder alone is described, too.
+    # Set it on the encoder too, which is also described on its own.
     for module in (model, base):
         setattr(module, _OF_MODEL, family)
 
@@ -77,7 +77,7 @@ def load_family(name: str) -> Family:
         name: A model type that has a family, or the ``module:Class`` or ``file.py:Class`` of one.
 
     Raises:
-        UserError: If there is none of this name, it cannot be imported, or it is not a subclass of :class:`Family`.
+        UserError: If the name is unknown, cannot be imported, or is not a subclass of :class:`Family`.
     """
     if ":" in name:
         return _checked(load_named("model.family", name), f"model.family is '{name}'")
@@ -88,11 +88,10 @@ def load_family(name: str) -> Family:
 
 
 def find_family(model_type: str) -> Family | None:
-    """The adapter for a model type, of this package or of an installed one whose entry point has its name; None without
-    one.
+    """The adapter for a model type, from this package or an installed package's entry point; None if there is none.
 
     Raises:
-        UserError: If a package offers something else than a subclass of :class:`Family` under this name.
+        UserError: If a package provides something other than a subclass of :class:`Family` under this name.
     """
     if model_type not in offers("families"):
         return FAMILIES.get(model_type)
@@ -106,7 +105,7 @@ def find_family(model_type: str) -> Family | None:
 
 @functools.cache
 def _say_left_out(model_type: str) -> None:
-    """Say once that a package's family is not used, as this package has one for its model type."""
+    """Warn once that a package's family is not used because this package already has one for its model type."""
     free_names("families", (model_type,))
 
 

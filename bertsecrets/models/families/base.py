@@ -1,6 +1,4 @@
-"""What an adapter says about its family of models: paths of modules, and code where a family computes differently from
-BERT.
-"""
+"""The interface of family adapters: module paths, and code where a family computes differently from BERT."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,7 @@ HeadWeight = tuple[nn.Parameter, tuple[int, ...], int]
 """A parameter, the shape to view it in, and the dimension of that view that counts the heads."""
 
 LinearRows = tuple[nn.Linear, tuple[int, ...], int]
-"""A linear map, the shape to view its rows in, and the dimension of that view that counts the heads, or the neurons."""
+"""A linear map, the shape to view its rows in, and the dimension of that view that counts the heads or neurons."""
 
 
 _MERGE = "merge the adapter into the weights, e.g. model = model.merge_and_unload()"
@@ -46,9 +44,8 @@ class FeedForward:
     """The feed-forward part of one layer.
 
     Args:
-        inputs: The linear maps that compute its neurons; several, or one with several rows for each neuron, where they
-            are gated.
-        output: The linear map that reads them, a column for each.
+        inputs: The linear maps that compute its neurons; several, or one with several rows per neuron, if gated.
+        output: The linear map that reads them, one column per neuron.
     """
 
     inputs: tuple[LinearRows, ...]
@@ -64,7 +61,7 @@ def mean_of_real(value_BSX: Tensor, real_BS: Tensor) -> Tensor:
 class Family:
     """An adapter: how one family of models lays out its layers and heads.
 
-    A subclass names the modules by their paths and overrides what its family computes differently; the defaults are
+    A subclass gives the paths of the modules and overrides what its family computes differently; the defaults are
     BERT's.
     """
 
@@ -75,7 +72,7 @@ class Family:
     """Path of the list of layers, from the encoder (``model.base_model``)."""
 
     embedding_modules: tuple[str, ...] = ("embeddings",)
-    """Paths of the modules below the first layer, from the encoder; some models may lack all but the first."""
+    """Paths of the modules below the first layer, from the encoder; all but the first are optional."""
 
     attention = "attention.self"
     """Path of the module that computes the attention maps, from the layer."""
@@ -90,17 +87,17 @@ class Family:
     """Paths of the linear maps that compute the neurons of the feed-forward part, from the layer."""
 
     feed_forward_output = "output.dense"
-    """Path of the linear map that reads them, from the layer."""
+    """Path of the linear map that reads the neurons, from the layer."""
 
     dropout: str | None = None
     """For a family that bypasses the library's attention interface: path of the dropout that receives the attention
     map, from the attention module."""
 
     position_maps: tuple[str, ...] = ()
-    """Paths of further linear maps with rows for each head, from the attention module; some models may lack some."""
+    """Optional paths of further linear maps with rows for each head, from the attention module."""
 
     shared = False
-    """Whether a weight of the attention serves several heads or layers, so that heads cannot be removed from it."""
+    """Whether attention weights are shared by several heads or layers, so that heads cannot be removed."""
 
     scaled_products = False
     """Whether the scores are scaled products of queries and keys of the layer's input plus a bias."""
@@ -109,7 +106,7 @@ class Family:
     """Tensor arguments of a layer's call that have no batch dimension."""
 
     other_positions: tuple[str, ...] = ()
-    """Arguments of the model that add positions beside the tokens of the text; a pass with one is refused."""
+    """Model arguments that add positions besides the text's tokens; passes with one are rejected."""
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         """The layers in order; a module that serves several layers is repeated."""
@@ -124,11 +121,11 @@ class Family:
         """The self-attention of a layer.
 
         Raises:
-            UserError: If a path of the family does not exist in the layer, or a linear map is none.
+            UserError: If a path of the family does not exist in the layer, or does not lead to a linear map.
         """
         module = self.part(layer, self.attention)
         dropout = None if self.dropout is None else self.part(module, self.dropout)
-        # All paths are tried here, so that a wrong one is refused before anything is computed.
+        # Check all paths here, so that a wrong one is rejected before anything is computed.
         _, _, value = (self._linear(module, path) for path in (self.query, self.key, self.value))
         return AttentionSite(module, self._linear(layer, self.projection), value, dropout)
 
@@ -156,10 +153,10 @@ class Family:
         """The feed-forward part of a layer.
 
         Raises:
-            UserError: If a path of the family does not exist in the layer, or a linear map is none.
+            UserError: If a path of the family does not exist in the layer, or does not lead to a linear map.
         """
         output = self._linear(layer, self.feed_forward_output)
-        # A gated part may compute gates and values in one map, whose rows are then several for each neuron.
+        # A gated part may compute gates and values in one map with several rows per neuron.
         inputs = [self._linear(layer, path) for path in self.feed_forward_inputs]
         return FeedForward(tuple((linear, (-1, output.in_features), 1) for linear in inputs), output)
 
@@ -182,15 +179,15 @@ class Family:
         return values_BSHd
 
     def continues(self, model: PreTrainedModel) -> bool:
-        """Whether a forward pass can start at any layer, that is, whether only layers lie between the layers."""
+        """Whether a forward pass can start at any layer, that is, nothing else is computed between layers."""
         return True
 
     def first_token_decides(self, model: PreTrainedModel) -> bool:
-        """Whether the task head reads the first token alone."""
+        """Whether the task head reads only the first token."""
         return True
 
     def narrow(self, site: AttentionSite, kept: Sequence[int]) -> None:
-        """Adapt what else of an attention module counts heads, after all but the ``kept`` ones were removed."""
+        """Adapt the other head counts of an attention module after all but the ``kept`` heads were removed."""
         counts = {"num_attention_heads": len(kept), "n_heads": len(kept)}
         if site.value is not None:
             counts["all_head_size"] = site.value.out_features
@@ -212,7 +209,7 @@ class Family:
         return None
 
     def part(self, module: nn.Module, path: str) -> Any:
-        """The module at a path below another; raises UserError, naming the family and the path, if there is none."""
+        """The module at a path below another; raises UserError with the family and the path if there is none."""
         value: Any = module
         for name in path.split("."):
             if not hasattr(value, name):
@@ -224,7 +221,7 @@ class Family:
         return value
 
     def parts(self, module: nn.Module, paths: Sequence[str]) -> list[Any]:
-        """The modules at those of the paths that exist below another module."""
+        """The modules at the paths that exist below another module."""
         values = []
         for path in paths:
             value: Any = module
@@ -239,7 +236,7 @@ class Family:
         return query, key, value
 
     def _linear(self, module: nn.Module, path: str) -> nn.Linear:
-        """The linear map at a path: itself, or what wraps it, whose input and output are those of the map."""
+        """The linear map at a path, or the module that wraps it and has the same input and output."""
         linear = self.part(module, path)
         inner = getattr(linear, "base_layer", linear)
         plain = isinstance(inner, nn.Linear) and inner.weight.is_floating_point()
@@ -260,7 +257,7 @@ class Family:
 
 
 def is_lora(linear: Any) -> bool:
-    """Whether a module adds products of LoRA to a linear map, and changes it in no other way (as DoRA does)."""
+    """Whether a module only adds LoRA products to a linear map (unlike DoRA)."""
     return (
         all(hasattr(linear, name) for name in ("base_layer", "lora_A", "get_delta_weight", "active_adapters"))
         and not getattr(linear, "lora_variant", None)
@@ -269,7 +266,7 @@ def is_lora(linear: Any) -> bool:
 
 
 def weight_of(linear: Any) -> Tensor:
-    """The weights by which a map multiplies its input: its own, and the products of active adapters added to them."""
+    """The effective weights of a map: its own plus the products of active adapters."""
     if not is_lora(linear):
         weight: Tensor = linear.weight
         return weight
@@ -280,9 +277,7 @@ def weight_of(linear: Any) -> Tensor:
 
 
 def check_merged(module: nn.Module | None) -> None:
-    """Raise UserError if an adapter wraps a part of a module, so that its parameters are not the weights it computes
-    with.
-    """
+    """Raise UserError if an adapter wraps part of a module, so that its parameters are not its effective weights."""
     for part in () if module is None else module.modules():
         if hasattr(part, "base_layer"):
             raise UserError(f"An adapter ({type(part).__name__}) wraps weights of the model; {_MERGE}.")

@@ -37,7 +37,7 @@ class RemBert(Bert):
 
 
 class RoFormer(Bert):
-    """As BERT, but it bypasses the library's attention interface, and turns queries and keys by their positions."""
+    """As BERT, but it bypasses the library's attention interface, and rotates queries and keys by position."""
 
     model_types = ("roformer",)
     dropout = "dropout"
@@ -45,7 +45,7 @@ class RoFormer(Bert):
 
 
 class BigBird(Bert):
-    """As BERT, but it bypasses the library's attention interface; refused where it attends in blocks."""
+    """As BERT, but it bypasses the library's attention interface; rejected if it uses block-sparse attention."""
 
     model_types = ("big_bird",)
     dropout = "dropout"
@@ -54,25 +54,26 @@ class BigBird(Bert):
         attention_type = getattr(base, "attention_type", None)
         if attention_type != "original_full":
             raise UserError(
-                f"This BigBird attends in blocks (attention_type is '{attention_type}'), so its heads have no map over "
-                "all tokens; call set_attention_type('original_full'), with which texts of up to 4,096 tokens fit."
+                f"This BigBird attends in blocks (attention_type is '{attention_type}'), so its heads have no map "
+                "over all tokens; call set_attention_type('original_full'), which supports texts of up to 4,096 "
+                "tokens."
             )
         return super().layers(base)
 
     def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
         whole: Any = model
-        # Its pooler is a linear map that the task head does without.
+        # Its pooler is a linear map that the task head does not use.
         logits_BC: Tensor = whole.classifier(hidden_BSD)
         return logits_BC
 
 
 class PreNorm(Bert):
-    """BERT's names, but each sublayer reads its input after a normalisation, and the last output is normalised."""
+    """BERT's names, but each sublayer normalises its input first, and the last output is normalised."""
 
     model_types: tuple[str, ...] = ("esm", "roberta-prelayernorm", "xlm-roberta-xl")
     scaled_products = False
     last_norms: tuple[str, ...] = ("LayerNorm", "encoder.LayerNorm", "encoder.emb_layer_norm_after")
-    """Paths of the last normalisation, from the encoder; a model has one of them."""
+    """Possible paths of the last normalisation, from the encoder."""
 
     def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
         (norm,) = self.parts(model.base_model, self.last_norms)

@@ -18,12 +18,12 @@ _PROBE = "bertsecrets_probe"
 
 @dataclass(frozen=True)
 class Layout:
-    """What a forward pass shows of a model.
+    """What a forward pass reveals about a model.
 
     Args:
         layers, sites: The layers and the attention site of each, in the order of their calls.
         num_heads: Heads per layer.
-        head_dim: Width of a head's output, which need not be the hidden size over the number of heads.
+        head_dim: Width of a head's output, which may differ from the hidden size divided by the number of heads.
     """
 
     layers: tuple[nn.Module, ...]
@@ -39,9 +39,9 @@ def generic_layout(base: PreTrainedModel) -> Layout:
     """The layers, attention sites and heads of a model without an adapter; probed once per model.
 
     Raises:
-        UserError: If the model computes its attention without the library's attention interface.
+        UserError: If the model does not use the library's attention interface.
     """
-    # A probe runs the model; contexts on it open thousands of times in a sweep.
+    # Cached, because a probe runs the model, and a sweep opens thousands of contexts.
     layout = _layouts.get(base)
     if layout is None:
         modules, num_heads, head_dim = _probe(base)
@@ -51,7 +51,7 @@ def generic_layout(base: PreTrainedModel) -> Layout:
 
 
 def _probe(base: PreTrainedModel) -> tuple[list[nn.Module], int, int]:
-    """The attention modules that one forward pass calls, in order, and their heads and the width of one.
+    """The attention modules called by one forward pass, in order, their number of heads and the head width.
 
     Mode and attention implementation are restored.
     """
@@ -73,7 +73,7 @@ def _probe(base: PreTrainedModel) -> tuple[list[nn.Module], int, int]:
         base.set_attn_implementation(_PROBE)
         base.eval()
         with torch.no_grad():
-            # Four real tokens: id 1 is in every vocabulary, and what it means does not matter.
+            # Four real tokens: id 1 is in every vocabulary, and its meaning does not matter.
             base(input_ids=torch.ones(1, 4, dtype=torch.long, device=device))
     finally:
         base.set_attn_implementation(implementation)

@@ -1,4 +1,4 @@
-"""Longformer, which is refused: its heads attend within windows."""
+"""Longformer, which is not supported: its heads attend within windows."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from bertsecrets.models.families.base import Family
 
 
 class Longformer(Family):
-    """Attention of each token to a window around it and to a few tokens of the whole text."""
+    """Each token attends to a window around it and to a few global tokens."""
 
     model_types = ("longformer",)
 

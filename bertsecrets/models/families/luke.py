@@ -4,9 +4,7 @@ from bertsecrets.models.families.bert import Bert
 
 
 class Luke(Bert):
-    """As BERT, but it bypasses the library's attention interface; taken with words alone, as its classifier of texts
-    is.
-    """
+    """As BERT, but it bypasses the library's attention interface; used with words only, as in text classification."""
 
     model_types = ("luke",)
     dropout = "dropout"

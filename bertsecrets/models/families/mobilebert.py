@@ -10,7 +10,7 @@ from bertsecrets.models.families.bert import Bert
 
 
 class MobileBert(Bert):
-    """BERT's names, between maps into a bottleneck and out of it."""
+    """BERT's names, between linear maps into and out of a bottleneck."""
 
     model_types = ("mobilebert",)
     scaled_products = False
@@ -26,6 +26,5 @@ class MobileBert(Bert):
 
     def feed_forward(self, layer: nn.Module) -> FeedForward:
         raise UserError(
-            "A layer of MobileBERT has several feed-forward parts, so none can stand for all; disable or remove heads "
-            "alone."
+            "A MobileBERT layer has several feed-forward parts, which are not supported; disable or remove only heads."
         )

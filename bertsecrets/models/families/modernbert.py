@@ -25,7 +25,7 @@ class ModernBert(Family):
         return values_BSHd
 
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
-        # One map for all three: viewed as the default does, its rows would mix query, key and value heads.
+        # With one map for all three, the default view would mix query, key and value heads.
         *_, projection = super().head_weights(site, num_heads)
         attention: Any = site.module
         return [(attention.Wqkv.weight, (3, num_heads, -1), 1), projection]

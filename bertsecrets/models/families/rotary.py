@@ -29,7 +29,7 @@ class NomicBert(Family):
 
 
 class JinaV3(NomicBert):
-    """As :class:`NomicBert`, with a plain feed-forward part."""
+    """As :class:`NomicBert`, with an ungated feed-forward part."""
 
     model_types = ("jina_embeddings_v3",)
     feed_forward_inputs = ("mlp.fc1",)

@@ -1,4 +1,4 @@
-"""Read documents with coreference in CoNLL-2012's format: OntoNotes, LitBank, and files of their kind."""
+"""Read documents with coreference in CoNLL-2012 format, such as OntoNotes and LitBank."""
 
 import re
 from collections.abc import Iterator
@@ -54,11 +54,11 @@ _NO_SPACE_AFTER = frozenset(["(", "[", "{", "$", "“", "‘"])
 
 @dataclass
 class _Draft:
-    """A document as far as it has been read.
+    """A partly read document.
 
     Args:
-        line: The line that it begins on, from 1.
-        open: Entity -> for each of its open brackets, the number of the word, and of its line.
+        line: The number of its first line, from 1.
+        open: Entity -> word number and line number of each of its open brackets.
     """
 
     line: int
@@ -70,7 +70,7 @@ class _Draft:
 
 
 class Document(NamedTuple):
-    """A document's text and annotation; or the sentence that tells why it is not valid."""
+    """A document's text and annotation, or the reason why it is invalid."""
 
     text: str
     annotation: Annotation | None
@@ -78,11 +78,11 @@ class Document(NamedTuple):
 
 
 def read_conll(path: Path, advice: str = "give the path of a CoNLL-2012 file") -> Iterator[Document]:
-    """The documents of a file, in file order; those that are not valid come with an error instead of an annotation.
+    """The documents of a file, in file order; invalid ones have an error instead of an annotation.
 
-    Rows have fields between tabs or spaces: document, part, number of the word, word, tag of the Penn Treebank (``_``
-    or ``-`` for none), any number of further fields, and coreference last, such as ``(12|(3)`` or ``12)``. A blank line
-    ends a sentence, ``#end document`` a document that ``#begin document`` has begun.
+    Fields are separated by tabs or spaces: document, part, word number, word, Penn Treebank tag (``_`` or ``-`` for
+    none), any number of further fields, and finally coreference, such as ``(12|(3)`` or ``12)``. A blank line ends a
+    sentence; ``#begin document`` and ``#end document`` enclose a document.
 
     Args:
         path: The file.
@@ -114,22 +114,22 @@ def read_conll(path: Path, advice: str = "give the path of a CoNLL-2012 file") -
 
 
 def _endless(draft: _Draft | None, begun: bool, path: Path) -> UserError | None:
-    """The error of a document without an end; one without ``#begin document`` ends with the file."""
+    """The error for a document without an end; a document without ``#begin document`` ends with the file."""
     if draft is None or not begun:
         return None
     return UserError(
-        f"{path}:{draft.line}: the document that begins here has no '#end document'; the file may be truncated: "
-        "restore it, or set data.skip_bad_rows=true to leave the document out."
+        f"{path}:{draft.line}: the document that starts here has no '#end document'; the file may be truncated: "
+        "restore it, or set data.skip_bad_rows=true to skip the document."
     )
 
 
 def _add(draft: _Draft, line: str, where: str, number: int) -> UserError | None:
-    """Add a row to a document; the error of a row that is not valid."""
+    """Add a row to a document; return the error of an invalid row."""
     fields = line.split("\t") if "\t" in line else line.split()
     if len(fields) < _LEAST_COLUMNS:
         return UserError(
             f"{where}: {len(fields)} columns, expected at least {_LEAST_COLUMNS} (document, part, number, word, ..., "
-            "coreference); fix the row, or set data.skip_bad_rows=true to leave its document out."
+            "coreference); fix the row, or set data.skip_bad_rows=true to skip its document."
         )
     form, tag = fields[_FORM].strip(), fields[_TAG] if len(fields) > _LEAST_COLUMNS else ""
     if not form:
@@ -156,7 +156,7 @@ def _add(draft: _Draft, line: str, where: str, number: int) -> UserError | None:
             if not draft.open.get(entity):
                 return UserError(
                     f"{where}: {part} closes a mention that is not open; fix the brackets, or set "
-                    "data.skip_bad_rows=true to leave the document out."
+                    "data.skip_bad_rows=true to skip the document."
                 )
             first, _ = draft.open[entity].pop()
             draft.spans.append(Span(first, word, entity))
@@ -164,12 +164,12 @@ def _add(draft: _Draft, line: str, where: str, number: int) -> UserError | None:
 
 
 def _unclosed(draft: _Draft, path: Path) -> UserError | None:
-    """The error of a sentence that ends within a mention."""
+    """The error for a sentence that ends inside a mention."""
     for entity, starts in draft.open.items():
         if starts:
             return UserError(
                 f"{path}:{starts[-1][1]}: mention ({entity} is not closed in its sentence; fix the brackets, or set "
-                "data.skip_bad_rows=true to leave the document out."
+                "data.skip_bad_rows=true to skip the document."
             )
     return None
 
@@ -184,7 +184,7 @@ def _finished(draft: _Draft, error: UserError | None, path: Path) -> Iterator[Do
 
 
 def _spelt(tokens: list[tuple[str, str]]) -> tuple[str, list[Word]]:
-    """A text with spaces between the words, but for punctuation and clitics, and the words with their offsets."""
+    """A text with spaces between words (except around punctuation and clitics), and the words with their offsets."""
     parts: list[str] = []
     words: list[Word] = []
     end, joined = 0, True

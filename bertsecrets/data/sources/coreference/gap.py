@@ -1,4 +1,4 @@
-"""Read GAP: snippets with a pronoun and two names, of which at most one or both are its antecedents (Webster et al.
+"""Read GAP: snippets with a pronoun and two names, zero, one or both of which are its antecedents (Webster et al.
 2018).
 """
 
@@ -20,11 +20,11 @@ _SENTENCE_END = frozenset(".!?")
 _PRONOUN, _OTHER = 0, 1
 
 
-def read_gap(path: Path, advice: str = "give the path of one of GAP's *.tsv files") -> Iterator[Document]:
-    """The snippets of a file, in file order; those that are not valid come with an error instead of an annotation.
+def read_gap(path: Path, advice: str = "give the path of a GAP *.tsv file") -> Iterator[Document]:
+    """The snippets of a file, in file order; invalid ones have an error instead of an annotation.
 
-    The pronoun is the only mention with an antecedent to find, among the two names; names that are none of its
-    antecedents are entities of their own.
+    Only the pronoun has an antecedent to find, among the two names; a name that is not its antecedent is a separate
+    entity.
 
     Raises:
         UserError: If the file is not text, a column is missing, or a line is too long.
@@ -52,7 +52,7 @@ def _snippet(fields: list[str], columns: Mapping[str, int], where: str) -> Docum
     width = max(columns.values()) + 1
     if len(fields) < width:
         raise UserError(
-            f"{where}: {len(fields)} fields, expected at least {width}; fix the row, or leave such rows out with "
+            f"{where}: {len(fields)} fields, expected at least {width}; fix the row, or skip such rows with "
             "data.skip_bad_rows=true."
         )
     row = {name: fields[column] for name, column in columns.items()}
@@ -77,7 +77,7 @@ def _characters(row: Mapping[str, str], name: str, where: str) -> tuple[int, int
         seen = row["Text"][start : start + len(form)] if start >= 0 else ""
         raise UserError(
             f"{where}: {name} {shown(form)} is not at offset {shown(offset)} of the text (there: {shown(seen)}); fix "
-            "the row, or leave such rows out with data.skip_bad_rows=true."
+            "the row, or skip such rows with data.skip_bad_rows=true."
         )
     return start, start + len(form)
 
@@ -89,9 +89,7 @@ def _flag(value: str, name: str, where: str) -> bool:
 
 
 def _words(text: str, borders: list[int]) -> tuple[list[Word], list[int]]:
-    """Runs of letters and single other characters, none of them across a border; and the first word of each
-    sentence.
-    """
+    """Runs of letters and single other characters, split at the given borders, and the first word of each sentence."""
     words: list[Word] = []
     sentences: list[int] = []
     ended = True
@@ -111,7 +109,7 @@ def _span(words: list[Word], start: int, end: int, entity: int) -> Span:
 
 
 def _only_pronoun(annotation: Annotation) -> Annotation:
-    """The annotation, where only the pronoun, which has choices, asks for an antecedent."""
+    """The annotation, in which only the pronoun has candidate antecedents."""
     mentions = tuple(
         mention if mention.choices is not None else replace(mention, anaphoric=False) for mention in annotation.mentions
     )

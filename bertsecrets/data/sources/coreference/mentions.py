@@ -1,4 +1,4 @@
-"""From spans of words to mentions: the head word of each and its kind."""
+"""Turn spans of words into mentions with a head word and a kind."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -73,7 +73,7 @@ _ENDS_A_HEAD = frozenset(
         "worth",
     ]
 )
-"""Words that begin what follows a head noun: prepositions, particles and relative pronouns."""
+"""Words that start a postmodifier: prepositions, particles and relative pronouns."""
 
 _AFTER_A_HEAD = frozenset(
     [
@@ -94,7 +94,7 @@ _AFTER_A_HEAD = frozenset(
         "themselves",
     ]
 )
-"""Pronouns that begin a relative clause without a relative pronoun ("the reason he refused"), or emphasise ("the king
+"""Pronouns that start a relative clause without a relative pronoun ("the reason he refused"), or emphasise ("the king
 himself").
 """
 
@@ -158,8 +158,7 @@ _BEFORE_A_DETERMINER = _BEFORE_A_PRONOUN | frozenset(
         "the",
     ]
 )
-"""Words after which a determiner does not begin a clause or an apposition, as in "all the king's men", "just some
-guy".
+"""Words after which a determiner does not start a clause or an apposition, as in "all the king's men", "just some guy".
 """
 
 _CONJUNCTIONS = frozenset(["and", "or", "nor", "but"])
@@ -186,7 +185,7 @@ _AFTER_COMMA = frozenset(
         "at",
     ]
 )
-"""Words that begin an apposition or a relative clause after a comma, rather than another adjective."""
+"""Words that start an apposition or a relative clause after a comma, rather than another adjective."""
 
 _POSSESSIVE = frozenset({"'s", "’s", "'", "’", "s'"})
 _SUFFIXES = frozenset(["jr", "jr.", "sr", "sr.", "esq", "esq.", "ii", "iii", "iv", "m.d.", "ph.d."])
@@ -211,14 +210,14 @@ class Span(NamedTuple):
 
 
 def annotated(words: Sequence[Word], sentences: Sequence[int], spans: Iterable[Span]) -> Annotation:
-    """A document with its mentions, in the order of their first words; of nested ones, the longer comes first.
+    """A document with its mentions, ordered by first word, then longest first.
 
     Head words have the number of their entity if the document mentions it more than once.
 
     Args:
         words: The words; ``tag`` is empty or a tag of the Penn Treebank.
         sentences: Index of the first word of each sentence.
-        spans: The mentions; one that occurs twice counts once.
+        spans: The mentions; duplicates count once.
     """
     ordered = sorted(dict.fromkeys(spans), key=lambda span: (span.first, -span.last, span.entity))
     number_of = {(span.first, span.last, span.entity): number for number, span in enumerate(ordered)}
@@ -244,11 +243,11 @@ def annotated(words: Sequence[Word], sentences: Sequence[int], spans: Iterable[S
 
 
 def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
-    """The position of a mention's head: the last noun, pronoun or number before what modifies it from behind.
+    """The position of a mention's head: the last noun, pronoun or number before any postmodifier.
 
     Without tags, the last word before a preposition, a relative clause, a bracket, or a comma that begins an
-    apposition. A final 's, a conjunction and the suffix of a name are no heads. In a coordination the last part has the
-    head.
+    apposition. A final 's, a conjunction and a name's suffix are never heads. The head of a coordination is in its last
+    part.
 
     >>> words = "a single man in possession of a good fortune", "Jim Jones , Jr."
     >>> head_word(words[0].split(), [""] * 9), head_word(words[1].split(), [""] * 4)
@@ -266,7 +265,7 @@ def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
 
 
 def _end_of_core(forms: Sequence[str], tags: Sequence[str]) -> int:
-    """Number of words before the first that modifies the head from behind."""
+    """Number of words before the first postmodifier."""
     lower = [form.lower() for form in forms]
     noun = _is_nominal(tags[0])
     for word in range(1, len(forms)):
@@ -314,8 +313,8 @@ def _ends_in_participle(core: Sequence[str], after: str) -> bool:
     """Whether the last word of a core begins a clause, as in "the throng passing the windows", judged by its spelling.
 
     Args:
-        core: The words before the first that modifies the head from behind.
-        after: That word, in lower case.
+        core: The words before the first postmodifier.
+        after: The postmodifier's first word, in lower case.
     """
     last = core[-1].lower()
     if (

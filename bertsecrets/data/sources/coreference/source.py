@@ -1,4 +1,4 @@
-"""Documents with annotated coreference as examples, one for each document."""
+"""Documents with annotated coreference, each an example."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,18 +19,18 @@ _NAMED = 4
 
 
 class CoreferenceSource(SplitFiles):
-    """Every file of CoNLL-2012 (``*conll``) or of GAP (``*.tsv``) in a folder and the folders below it.
+    """All CoNLL-2012 (``*conll``) or GAP (``*.tsv``) files in a folder and its subfolders.
 
-    Splits go by the names of files and folders (train, dev, test). Without a development file the first of the test,
-    the unnamed and the training files stand in for it.
+    Splits are inferred from the names of files and folders (train, dev, test). Without a development file, the test
+    files, else unnamed files, else the training files take its place.
 
     Args:
         task: Names the folder.
-        root: The folder that holds the task's folder; None for the demo's documents, a part of the package.
-        skip_bad_rows: Leave out documents that are not valid, with a warning that counts them.
+        root: The parent of the task's folder; None for the demo documents in the package.
+        skip_bad_rows: Skip invalid documents, with a warning that counts them.
 
     Raises:
-        UserError: If the folder does not exist or holds no such files, or the task has no such layout.
+        UserError: If the folder does not exist or has no such files, or the task has no such layout.
     """
 
     def __init__(self, task: Task, root: Path | None, skip_bad_rows: bool = False) -> None:
@@ -53,7 +53,7 @@ class CoreferenceSource(SplitFiles):
         paths = self.discovered.get(split, [])
         if not paths:
             raise UserError(
-                f"Folder '{self.folder}' has no file of split '{split}'; add one with {SPLIT_WORDS[split][0]} in its "
+                f"Folder '{self.folder}' has no file for split '{split}'; add one with {SPLIT_WORDS[split][0]} in its "
                 "name."
             )
         names = ", ".join(path.name for path in paths[:_NAMED])
@@ -71,11 +71,11 @@ class CoreferenceSource(SplitFiles):
                 else:
                     bad.append(str(error))
             if len(examples) + len(bad) == before:
-                raise UserError(f"File '{path}' holds no documents; expected CoNLL-2012, or GAP with a header.")
+                raise UserError(f"File '{path}' has no documents; expected CoNLL-2012, or GAP with a header.")
         if bad:
             counted = "1 document that is" if len(bad) == 1 else f"{len(bad):,} documents that are"
-            self.notes.append(f"Split {split}: left out {counted} not valid; the first: {bad[0]}")
-            rank_zero_warn(f"{self.folder}: left out {counted} not valid; the first: {bad[0]}")
+            self.notes.append(f"Split {split}: skipped {counted} not valid; the first: {bad[0]}")
+            rank_zero_warn(f"{self.folder}: skipped {counted} not valid; the first: {bad[0]}")
         if not examples:
             raise UserError(f"No document of '{self.folder}' is valid; the first: {bad[0]}")
         return examples
@@ -85,9 +85,9 @@ def _files_of(folder: Path) -> dict[str, list[Path]]:
     """The files of a folder by split; raises UserError if there are none, or both kinds."""
     paths = sorted(path for path in folder.rglob("*") if path.name.endswith(_ENDINGS) and path.is_file())
     if not paths:
-        raise UserError(f"data.root '{folder}' holds no coreference files (*_conll, *.conll, or GAP's *.tsv).")
-    # OntoNotes has each document twice: with gold columns and with those of taggers.
+        raise UserError(f"data.root '{folder}' has no coreference files (*_conll, *.conll, or GAP's *.tsv).")
+    # OntoNotes has each document twice: with gold and with predicted annotation.
     paths = [path for path in paths if path.name.endswith("gold_conll")] or paths
     if len({path.suffix == ".tsv" for path in paths}) > 1:
-        raise UserError(f"data.root '{folder}' holds both CoNLL-2012 and GAP files; give the folder of one kind.")
+        raise UserError(f"data.root '{folder}' has both CoNLL-2012 and GAP files; give a folder with one kind.")
     return split_by_name({path: str(path.relative_to(folder)) for path in paths})
