@@ -32,11 +32,11 @@ COMPARABLE = (INITIAL, RANDOM)
 
 @dataclass(frozen=True)
 class Watched:
-    """A measure to take, and how often.
+    """A measure to compute, and how often.
 
     Args:
         make: Builds the measure from the numbers of layers and heads.
-        every_n_validations: Take it at every n-th validation and at the last; None for the last only.
+        every_n_validations: Compute it at every n-th validation and at the last; None for the last only.
         tracked: Columns logged to W&B as a scalar for each head and a heatmap; None for the measure's own choice.
     """
 
@@ -45,26 +45,26 @@ class Watched:
     tracked: tuple[str, ...] | None = None
 
     def is_due(self, context: Context) -> bool:
-        """Whether to take it at this validation."""
+        """Whether to compute it at this validation."""
         every = self.every_n_validations
         return context.last or (every is not None and context.validation % every == 0)
 
 
 class MeasureAnalysis(Analysis):
-    """Take measures of every head, in one pass over the examples and with one reference model.
+    """Compute measures of every head, in one pass over the examples and with one reference model.
 
-    No random number of a training step depends on what is measured between steps.
+    Measuring does not affect the random numbers of training steps.
 
     Args:
         measures: The measures.
         evaluation: Evaluation set to measure on; None for the task's first.
         compare_with: Models to compare every measure with at the last validation, head by head and example by example:
-            ``initial``, the model before fine-tuning, and ``random``, one with random weights. A model that was
-            trained from random weights is compared with ``initial`` only, and none with ``initial`` where
-            ``reference_name`` is given.
+            ``initial``, the model before fine-tuning, and ``random``, one with random weights. A model trained from
+            random weights is compared only with ``initial``; with ``reference_name``, nothing is compared with
+            ``initial``.
         random: Builds the model with random weights; needed for ``compare_with=[random]``.
         masked_lm: Loads the pre-trained model with its masked-language-model head; needed for measures of that head.
-        reference_name: What the reference is called where it is not the model before fine-tuning.
+        reference_name: Name of the reference if it is not the model before fine-tuning.
 
     Raises:
         UserError: If ``evaluation`` or a model of ``compare_with`` does not exist, two measures share a name, or a
@@ -83,9 +83,9 @@ class MeasureAnalysis(Analysis):
         super().__init__(evaluation)
         for name in compare_with:
             if name not in COMPARABLE:
-                raise UserError(f"compare_with names the model '{name}'; {choices(str(name), COMPARABLE)}.")
+                raise UserError(f"compare_with lists the model '{name}'; {choices(str(name), COMPARABLE)}.")
         if RANDOM in compare_with and random is None:
-            raise UserError("compare_with names the model 'random', which cannot be built here; leave it out.")
+            raise UserError("compare_with lists the model 'random', which cannot be built here; remove it.")
         if INITIAL in compare_with and reference_name is not None:
             warnings.warn(
                 f"reference is '{reference_name}', so nothing is compared with the model before fine-tuning "
@@ -113,7 +113,7 @@ class MeasureAnalysis(Analysis):
         return needs_it or INITIAL in self.compare_with
 
     def made(self, context: Context) -> list[Measure]:
-        """The measures that these examples allow, built once.
+        """The measures that the examples support, built once.
 
         Raises:
             UserError: If two share a name.
@@ -125,7 +125,7 @@ class MeasureAnalysis(Analysis):
                 if context.is_first:
                     _log.info(reason)
             elif any(measure.name == earlier.name for _, earlier in self.taken):
-                raise UserError(f"Two measures are called '{measure.name}'; rename one of them or leave it out.")
+                raise UserError(f"Two measures are called '{measure.name}'; rename or remove one of them.")
             else:
                 self.taken.append((watched, measure))
         return [measure for _, measure in self.taken]
@@ -133,7 +133,7 @@ class MeasureAnalysis(Analysis):
     def check(self, context: Context) -> None:
         super().check(context)
         if self._checked:
-            # The validation after a training: its measures hold what that prepared and took.
+            # The validation after training reuses measures that were already prepared and computed.
             return
         self._checked = True
         for measure in self.made(context):
@@ -151,7 +151,7 @@ class MeasureAnalysis(Analysis):
         return any(watched.is_due(context) for watched, _ in self.taken)
 
     def examples(self, context: Context, measure: Measure) -> EncodedSplit | SentencePairs:
-        """The examples that a measure is taken on."""
+        """The examples on which a measure is computed."""
         own = None if context.source is None else measure.dataset(context.source, progress=context.progress)
         return context.split if own is None else own
 
@@ -178,13 +178,13 @@ class MeasureAnalysis(Analysis):
             for measure in measures
             if not measure.needs & (BACKWARD | {Need.REFERENCE, Need.VALUES})
         ]
-        # Of the same weights, the numbers of the last run stand.
+        # If the weights are the same, keep the previous numbers.
         standing = self.grids if context.unchanged and context.sample == self._sample else {}
         grids = self.grids = self._take(context, measures, pairs, references, standing)
         self._sample = context.sample
         for watched, measure in due:
             grid = grids[measure.name]
-            # Loggers have the numbers that stand.
+            # Loggers already have the kept numbers.
             fresh = grid is not standing.get(measure.name)
             yield Findings(
                 measure,
@@ -211,7 +211,7 @@ class MeasureAnalysis(Analysis):
         references: dict[str, nn.Module],
         standing: dict[str, HeadGrid],
     ) -> dict[str, HeadGrid]:
-        """The grids of measures by name; measures without comparisons whose grids stand are not taken again."""
+        """The grids of measures by name; a measure without comparisons is not recomputed if its grid is still valid."""
         # On a GPU a pass takes less time than copying its maps would.
         kept_maps = {INITIAL: self._reference_maps} if context.device.type == "cpu" else {}
         groups: dict[tuple[int, Feed], list[Measure]] = {}

@@ -48,19 +48,20 @@ class Need(Enum):
 
 
 OF_LOSS = frozenset({Need.GRADIENT, Need.OUTPUTS, Need.WEIGHTS})
-"""Gradients of the task's loss, for which examples need labels."""
+"""Gradients of the task's loss, which require labels."""
 
 BACKWARD = OF_LOSS | {Need.MASKED_LM}
-"""What a backward pass delivers."""
+"""Needs that require a backward pass."""
 
 
 _MISSING: Any = None
-"""Of type Any, so that a measure reads what it needs without asking whether it is there."""
+"""Of type Any, so that a measure need not check the fields it requires."""
 
 
 @dataclass(frozen=True)
 class Passed:
-    """What a pass delivers of one layer of one batch, in float32 or wider; what the measure does not need is missing.
+    """The data of one layer and one batch in a pass, in float32 or wider; fields that the measure does not need are
+    missing.
 
     Args:
         layer, batch: The layer and the batch.
@@ -74,8 +75,7 @@ class Passed:
         mean_Hd: The heads' mean outputs over training examples; None if not given.
         norms_BH3: Frobenius norms of the gradients of each example's own loss with respect to a head's weights: query,
             key, value.
-        values_BHC: The numbers themselves, where the pass has made them, such as sums over gates; None where the
-            measure makes them.
+        values_BHC: The numbers, if the pass computes them, such as sums over gates; None if the measure does.
     """
 
     layer: int
@@ -94,7 +94,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Feed:
-    """How a measure's examples are sampled and padded, where that differs from the evaluation's batches.
+    """How a measure's examples are sampled and padded, if different from the evaluation's batches.
 
     Args:
         max_examples: A random sample of this many examples, drawn with ``seed``; None for all.
@@ -119,12 +119,12 @@ class Feed:
 
 @dataclass(frozen=True)
 class Differentiated:
-    """What a pass of gradients runs.
+    """The inputs of a gradient pass.
 
     Args:
         model: The model.
         batch: Its examples.
-        loss: From its logits to a scalar: the sum of the examples' losses, so that each gets its own gradient.
+        loss: Maps logits to a scalar, the sum of the examples' losses, so that each example gets its own gradient.
     """
 
     model: nn.Module
@@ -154,9 +154,9 @@ _Result = TypeVar("_Result")
 def once_per_batch(
     method: Callable[Concatenate[_Kind, Batch, _P], _Result],
 ) -> Callable[Concatenate[_Kind, Batch, _P], _Result]:
-    """Keep what a method of a measure returns for a batch until the next batch: it is the same for every layer.
+    """Cache a measure's method result for a batch, as it is the same for every layer.
 
-    Further arguments are those of the first call.
+    Further arguments are only used in the first call.
     """
     name = method.__name__
 
@@ -174,13 +174,13 @@ class Measure(Experiment, Metric):
     """Mean over examples of numbers computed from each example's maps; all examples have equal weight.
 
     A subclass sets ``name``, ``title``, ``columns`` and ``needs``, and implements ``per_example``, or ``values`` to
-    read more of a pass than maps; an example whose number is NaN does not count. The state is three sums: any number of
-    processes gives the grid of one. Columns with the role ``p_value`` are not averaged: a subclass that has them adds
-    them in ``compute``.
+    read more of a pass than maps; an example whose number is NaN does not count. The state is three sums, so the grid
+    does not depend on the number of processes. Columns with the role ``p_value`` are not averaged; a subclass adds them
+    in ``compute``.
 
     Args:
         num_layers, num_heads: Size of the grid.
-        max_examples: A random sample of this many examples; None for those of ``feed``.
+        max_examples: Size of a random sample of examples; None for the value in ``feed``.
 
     Raises:
         UserError: If the class has no name, title or columns, or two columns share a name.
@@ -189,7 +189,7 @@ class Measure(Experiment, Metric):
     full_state_update = False
     needs: frozenset[Need] = frozenset()
     own_examples: bool = False
-    """Whether it may bring examples of its own, so that those of the task need not meet its needs."""
+    """Whether it may use its own examples, so that the task's need not meet its needs."""
 
     feed: Feed = Feed()
     reference: str = INITIAL
@@ -197,25 +197,24 @@ class Measure(Experiment, Metric):
     tracked: ClassVar[tuple[str, ...] | None] = None
     """Columns logged to W&B as a scalar for each head (``drift/cosine/l11h03``); None for the first column."""
     gates: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
-    """With ``Need.OUTPUTS``, pairs of a gate by which a pass multiplies every head's output and the weight of its
-    numbers: an example's numbers are the weighted sum."""
-    reference_examples: int = 0
-    """With ``Need.OUTPUTS``, training examples over which the heads' mean outputs are taken; 0 if they are not
-    needed.
+    """With ``Need.OUTPUTS``, pairs of a gate, which multiplies every head's output in a pass, and a weight: an
+    example's numbers are the weighted sum over gates.
     """
+    reference_examples: int = 0
+    """With ``Need.OUTPUTS``, number of training examples for the heads' mean outputs; 0 if not needed."""
 
     total_LHC: Tensor
     squares_LHC: Tensor
     count_LHC: Tensor
 
     added: Added | None = None
-    """The numbers added last, from which a paired comparison computes differences."""
+    """The most recently added numbers, for differences in a paired comparison."""
 
     @typed
     def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
         super().__init__()
         self.of_batch: dict[str, tuple[Batch, Any]] = {}
-        # None leaves the size that a subclass has set in feed.
+        # None keeps the size that a subclass has set in feed.
         if max_examples is not None:
             self.feed = replace(self.feed, max_examples=max_examples)
         kind = type(self).__name__
@@ -254,37 +253,35 @@ class Measure(Experiment, Metric):
         return None
 
     def inapplicable(self, data: "TaskData") -> str | None:
-        """Reason to leave the measure out for these data, as a sentence; None to take it."""
+        """Why the measure is skipped for these data, as a sentence; None to compute it."""
         if not self.needs & OF_LOSS or data.task.is_labelled:
             return None
         return (
-            f"{self.title} is left out: task '{data.task.name}' has no labels, hence no loss; choose a labelled task."
+            f"{self.title}: skipped, because task '{data.task.name}' has no labels and hence no loss; choose a "
+            "labelled task."
         )
 
     def differentiated(self, model: "PreTrainedModel", batch: Batch) -> Differentiated | None:
-        """With ``Need.GRADIENT``: what to run for the gradients; None for the model and the task's loss, a pass that
-        measures share.
+        """With ``Need.GRADIENT``: what to run for the gradients; None for a shared pass with the model and the task's
+        loss.
         """
         return None
 
     def add_losses(self, gate: float, loss_B: Tensor) -> None:
-        """With ``Need.OUTPUTS``: take note of each example's loss in the pass of one gate."""
+        """With ``Need.OUTPUTS``: receive each example's loss in the pass of one gate."""
 
     def take_head(self, masked_lm: "PreTrainedModel") -> None:
-        """With ``Need.MASKED_LM``: predict words with the head of this pre-trained model, on whatever encoder is
-        measured.
-        """
+        """With ``Need.MASKED_LM``: predict words with this pre-trained model's head on the measured encoder."""
 
     def compares_with(self, name: str) -> None:
-        """With ``Need.REFERENCE``: name the other model in labels, where it is not the one before fine-tuning.
+        """With ``Need.REFERENCE``: name the reference model in labels if it is not the model before fine-tuning.
 
         Raises:
-            UserError: If the measure's results speak of the model before fine-tuning alone, as they do unless it
-                overrides this.
+            UserError: If the measure only supports the model before fine-tuning, which is the default.
         """
         raise UserError(
-            f"Measure '{self.name}' compares with the model before fine-tuning alone, and reference is '{name}'; leave "
-            "one of them out."
+            f"Measure '{self.name}' only compares with the model before fine-tuning, but reference is '{name}'; "
+            "remove one of them."
         )
 
     def prepare(self, split: "EncodedSplit") -> None:
@@ -295,18 +292,18 @@ class Measure(Experiment, Metric):
         raise NotImplementedError(f"{type(self).__name__} has neither per_example nor values")
 
     def values(self, passed: Passed) -> Tensor:
-        """:meth:`per_example` of what a pass delivers; a measure that reads more than maps implements this instead."""
+        """:meth:`per_example` from the data of a pass; a measure that needs more than maps implements this instead."""
         return self.per_example(passed.attention_BHQK, passed.batch, passed.reference_BHQK)
 
     @property
     def passes(self) -> tuple[int, int]:
-        """Forward and backward passes over each example that the measure takes alone."""
+        """Number of forward and backward passes over each example that only this measure needs."""
         if Need.OUTPUTS in self.needs:
             return len(self.gates), len(self.gates)
         return 1, int(bool(self.needs & BACKWARD))
 
     def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[object]:
-        """What is found beside the grid: rows of any frozen dataclasses, see :mod:`bertsecrets.results.rows`; called in
+        """Results besides the grid: rows of any frozen dataclasses, see :mod:`bertsecrets.results.rows`; called in
         every process.
 
         Args:
@@ -316,8 +313,8 @@ class Measure(Experiment, Metric):
         return ()
 
     def found(self, grid: HeadGrid, model: nn.Module) -> Sequence[object]:
-        """:meth:`findings` of the examples of all processes; call it in every process."""
-        # Once ``compute`` returns, torchmetrics has forgotten what other processes saw.
+        """:meth:`findings` over the examples of all processes; call it in every process."""
+        # When ``compute`` returns, torchmetrics has discarded the other processes' state.
         with self.sync_context(dist_sync_fn=self.dist_sync_fn):
             return self.findings(grid, model)
 
@@ -325,7 +322,7 @@ class Measure(Experiment, Metric):
         """Add one layer of one batch.
 
         Raises:
-            UserError: If there is not one number for each example, head and averaged column.
+            UserError: Unless there is one number for each example, head and averaged column.
         """
         self.add(passed.layer, passed.batch, self.values(passed) if passed.values_BHC is None else passed.values_BHC)
 
@@ -346,7 +343,7 @@ class Measure(Experiment, Metric):
         # Moved before the conversion: MPS has no float64, so the state stays on the CPU there.
         values_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)
         self.total_LHC[layer] += values_BHC.nansum(0)
-        # Sums, as they add up over processes; in float64 the variance from squares keeps its digits.
+        # Sums can be added across processes; in float64 the variance from squares stays accurate.
         self.squares_LHC[layer] += values_BHC.square().nansum(0)
         self.count_LHC[layer] += values_BHC.isnan().logical_not().sum(0)
 
@@ -360,7 +357,7 @@ class Measure(Experiment, Metric):
         Args:
             grid: From :meth:`compute`.
             p_LHC: The p-values, on the CPU.
-            count_LH: Number of examples that they are of; of all heads, or for each.
+            count_LH: Number of examples; one number, or one per head.
         """
         return HeadGrid(
             self.name,
@@ -377,5 +374,5 @@ class Measure(Experiment, Metric):
         self.of_batch = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # What belongs to a batch can be large, and sparse tensors cannot be copied.
+        # Batch data can be large, and sparse tensors cannot be copied.
         return {**super().__getstate__(), "added": None, "of_batch": {}}

@@ -25,9 +25,9 @@ _Index = Annotated[int, Field(ge=0)]
 class CaptureAnalysis(Analysis, Experiment):
     """Write all heads' maps of chosen examples at step 0 and after every validation.
 
-    Only the first process captures; the others do not wait. At most ``max_megabytes`` of maps are in memory at a time.
-    Maps go to the run's ``captures/step-<step>.safetensors``, examples to ``captures/examples.json``. Where the model
-    before fine-tuning is given, its maps are those of step 0.
+    Only the first process captures; the others do not wait. At most ``max_megabytes`` of maps are held in memory. Maps
+    go to the run's ``captures/step-<step>.safetensors``, examples to ``captures/examples.json``. If the model before
+    fine-tuning is given, step 0 uses its maps.
 
     Args:
         examples: The number of examples (spread evenly over the set by length), or a list of indices into the set.
@@ -61,7 +61,7 @@ class CaptureAnalysis(Analysis, Experiment):
         self._batch: Batch | None = None
 
     def needs_reference(self, context: Context) -> bool:
-        # A task's examples are known before training, when the model itself is that of step 0.
+        # Before training, the task's examples are known and the model itself is step 0.
         return context.source is None
 
     def check(self, context: Context) -> None:
@@ -74,7 +74,7 @@ class CaptureAnalysis(Analysis, Experiment):
             return
         first = self._batch is None
         if self._batch is None:
-            # The same texts at every validation, though loaders may shuffle.
+            # Use the same texts at every validation, even if loaders shuffle.
             self._batch = self._chosen(context)
         batch = self._batch.to(context.device)
 
@@ -91,7 +91,7 @@ class CaptureAnalysis(Analysis, Experiment):
         yield Findings(self, finish=finish)
 
     def _chosen(self, context: Context) -> Batch:
-        """The examples, whose maps fit."""
+        """The examples, checked to fit."""
         batch = context.split[self._positions(context.split.lengths)]
         assert isinstance(batch, Batch)
         encoder, square = context.encoder, int(batch.lengths_B.max()) ** 2
@@ -99,7 +99,7 @@ class CaptureAnalysis(Analysis, Experiment):
         if needed > self.max_megabytes:
             raise UserError(
                 f"Capturing {batch.size} examples needs {needed:.0f} MB of memory, more than "
-                f"max_megabytes={self.max_megabytes:g}; choose fewer or shorter examples, or raise it."
+                f"max_megabytes={self.max_megabytes:g}; choose fewer or shorter examples, or raise the limit."
             )
         return batch
 
@@ -115,19 +115,19 @@ class CaptureAnalysis(Analysis, Experiment):
             return [order[(2 * part + 1) * len(order) // (2 * count)] for part in range(count)]
         for position in self.examples:
             if not 0 <= position < len(lengths):
-                raise UserError(f"examples names example {position} to capture; the set has 0 to {len(lengths) - 1}.")
+                raise UserError(f"examples lists example {position}; the set has examples 0 to {len(lengths) - 1}.")
         return list(self.examples)
 
 
 def _described(context: Context, batch: Batch) -> Iterator[CapturedExample]:
-    """The captured examples, with what is known of them."""
+    """The captured examples with their known properties."""
     split = context.split
     assert isinstance(split, EncodedSplit)
     examples = {example.index: example for example in split.examples}
 
     def spelt(ids_S: Tensor) -> list[str]:
         ids: list[int] = ids_S.tolist()
-        # Without a tokenizer, the numbers of the tokens.
+        # Without a tokenizer, use the token ids.
         known = split.tokenizer.convert_ids_to_tokens(ids) if split.tokenizer else ids
         return list(map(str, known))
 

@@ -18,7 +18,7 @@ _COSINE, _DIVERGENCE = "cosine similarity (1: unchanged)", "divergence in nats (
 _WITH, _BEFORE = "cosine similarity with the maps ", "before fine-tuning"
 
 FIRST = "p_cosine_first"
-"""Column of the p-values of heads equalling the most changed one."""
+"""Column of p-values for a head having changed as much as the most changed head."""
 
 
 Padding = Literal["exclude", "kovaleva"]
@@ -39,7 +39,7 @@ def cosine(attention_BHQK: Tensor, reference_BHQK: Tensor, rows_BQ: Tensor | Non
         reference_squares_BHQ = reference_squares_BHQ * weight_BHQ
     norms_BH = squares_BHQ.sum(-1).sqrt() * reference_squares_BHQ.sum(-1).sqrt()
     cosine_BH: Tensor = dot_BHQ.sum(-1) / norms_BH.clamp(min=torch.finfo(norms_BH.dtype).tiny)
-    # Rounding may carry the cosine of two equal maps above 1.
+    # Rounding may push the cosine of two equal maps above 1.
     return cosine_BH.clamp(max=1)
 
 
@@ -62,28 +62,28 @@ def _negentropy(attention_BHQK: Tensor) -> Tensor:
 
 
 class Drift(Measure):
-    """Similarity and divergence of current and reference maps: of whole maps, and of the classification token's row.
+    """Similarity and divergence of current and reference maps, for whole maps and for the classification token's row.
 
     Columns:
         ``cosine``: cosine similarity of the flattened maps, 1 if nothing changed.
         ``jensen_shannon``: Jensen-Shannon divergence of the rows, in nats, averaged over the rows.
         ``cls_cosine``, ``cls_jensen_shannon``: the same two for row 0 only.
-        ``p_cosine_first``: p-value of a head's mean cosine equalling that of the head with the lowest one, paired over
-            examples and corrected over heads (:func:`~bertsecrets.measures.first_heads.differs_from_first`).
+        ``p_cosine_first``: p-value for a head's mean cosine being equal to the lowest one, paired over examples and
+            corrected over heads (:func:`~bertsecrets.measures.first_heads.differs_from_first`).
 
     Args:
-        padding: ``exclude`` leaves out rows and columns of padding. ``kovaleva`` flattens the padded map, rows of
-            padding included, as the original code does (cell 31 of its notebook).
-        max_examples: A random sample of this many examples; None for all. The paper takes 1000.
-        pad_to: With ``kovaleva``, the length to truncate and pad to; the original's is 200.
+        padding: ``exclude`` ignores rows and columns of padding. ``kovaleva`` flattens the padded map, including
+            padding rows, like the original code (cell 31 of its notebook).
+        max_examples: Size of a random sample of examples; None for all. The paper uses 1000.
+        pad_to: With ``kovaleva``, the length to truncate and pad to; 200 in the original.
 
     Raises:
-        UserError: If ``padding`` is neither of the two.
+        UserError: If ``padding`` is not valid.
     """
 
     name = "drift"
     title = "Drift of attention"
-    # One scale for all runs, to compare reports; the divergence is at most ln 2 nats.
+    # The same scale for all runs, so that reports are comparable; the divergence is at most ln 2 nats.
     columns: tuple[Column, ...] = (
         Column("cosine", f"{_WITH}{_BEFORE}", _COSINE, (0.0, 1.0)),
         Column(
@@ -99,12 +99,11 @@ class Drift(Measure):
             _DIVERGENCE,
             (0.0, math.log(2)),
         ),
-        Column(FIRST, "p, same cosine as the head with the lowest", "p-value", (0.0, 1.0), role="p_value"),
+        Column(FIRST, "p, equal to the lowest cosine", "p-value", (0.0, 1.0), role="p_value"),
     )
     shown = Shown(
         about="Each number compares a head's maps with the other model's on the same examples, averaged over examples; "
-        "padding is "
-        "left out unless the run says otherwise (Kovaleva et al. 2019, section 4.3).",
+        "padding is ignored by default (Kovaleva et al. 2019, section 4.3).",
         lowest=True,
         verb="changed most",
         first=FIRST,
@@ -172,13 +171,13 @@ class Drift(Measure):
         batch = passed.batch
         if passed.layer == 0:
             self._distances = batch, []
-        # A caller may feed single layers; products need all of them.
+        # A caller may feed single layers, but products need all layers.
         if self._distances is None or self._distances[0] is not batch:
             return
         layers = self._distances[1]
         assert self.added is not None
         assert self.added.values_BHC is not None
-        # 1 − cosine: differences of numbers near 0 keep more digits than those of numbers near 1.
+        # Use 1 − cosine, because differences of numbers near 0 are more precise than near 1.
         layers.append(1 - self.added.values_BHC[..., 0].to(self.products_NN.device).double())
         if len(layers) == len(self.total_LHC):
             distance_BN = torch.cat(layers, dim=1)

@@ -25,9 +25,9 @@ class Entropy(Measure):
 
     Columns:
         ``bits``: mean over the L real tokens of the entropy of their rows; 0 to log2 L.
-        ``cls_bits``: entropy of the first real token's row, the classification token's.
+        ``cls_bits``: entropy of the row of the first real token, the classification token.
         ``uniform``: log2 L, the entropy of uniform attention.
-        ``relative``, ``cls_relative``: the first two divided by it, text by text; 0..1. Texts of one token do not
+        ``relative``, ``cls_relative``: the first two divided by it, text by text; 0..1. Texts with one token do not
             count.
     """
 

@@ -1,4 +1,4 @@
-"""Which heads cannot be told from the first one: paired differences between heads over examples."""
+"""Which heads do not differ significantly from the first: paired differences between heads over examples."""
 
 import torch
 from scipy import stats
@@ -8,7 +8,7 @@ from bertsecrets.statistics.corrections import holm
 
 
 def differs_from_first(total_N: Tensor, products_NN: Tensor, count: int) -> Tensor:
-    """P-values of each head's mean equalling that of the first head, paired over examples, float64 ``[N]``.
+    """P-values for each head's mean being equal to the first head's, paired over examples, float64 ``[N]``.
 
     Two-sided paired t tests of the head with the highest mean against every other, adjusted by Holm's method
     over the others. 1 for the first head itself; NaN with fewer than two examples.
@@ -23,10 +23,10 @@ def differs_from_first(total_N: Tensor, products_NN: Tensor, count: int) -> Tens
         return p_N
     first = int(total_N.argmax())
     difference_N = (total_N - total_N[first]) / count
-    # The square of a difference from sums of products: no numbers of single examples are kept.
+    # The squared difference comes from sums of products, so no numbers of single examples are kept.
     squares_N = products_NN.diagonal() + products_NN[first, first] - 2 * products_NN[first]
     variance_N = (squares_N / count - difference_N.square()).clamp(min=0) * count / (count - 1)
-    # Rounding of sums of squares: two heads with the same numbers differ by nothing.
+    # Absorb rounding of sums of squares: two heads with the same numbers do not differ.
     rounding = 1e-14 * products_NN.diagonal().abs().max().clamp(min=1) / count
     variance_N = torch.where(variance_N <= rounding, 0.0, variance_N)
     t_N = difference_N.abs() / (variance_N / count).sqrt()

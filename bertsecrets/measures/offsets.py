@@ -25,14 +25,14 @@ _OFFSETS = "a list of different whole numbers, e.g. [-1, 0, 1]"
 
 
 def attention_at_offset(attention_BHQK: Tensor, real_BS: Tensor, offset: int, mean_over: MeanOver = "pairs") -> Tensor:
-    """Mean weight that a real token gives to the token at an offset from it, ``[B, H]`` in 0..1.
+    """Mean weight from a real token to the token at an offset from it, ``[B, H]`` in 0..1.
 
     s = mean of A[i, i + offset] over the tokens i for which i + offset is a real token too; NaN if there is none. With
     ``mean_over="tokens"`` it is the sum over the same tokens divided by the number of all real tokens, as in the code
     of Clark et al.
     """
     size = real_BS.shape[1]
-    # A short text merely has no such pair; `last` would be negative, and count from the other end.
+    # A short text has no such pair; a negative `last` would count from the other end.
     if abs(offset) >= size:
         return attention_BHQK.new_full(attention_BHQK.shape[:2], torch.nan if mean_over == "pairs" else 0.0)
     first, last = max(0, -offset), size - max(0, offset)
@@ -69,8 +69,8 @@ class Offsets(Measure):
 
     Args:
         offsets: Positions of the attended token minus that of the attending token: -1 is the previous one.
-        mean_over: What the weights are averaged over: ``pairs`` of tokens at the offset, or all ``tokens`` of the text
-            (Clark et al.), which lowers the mean of a text of L tokens by a factor (L - |offset|) / L.
+        mean_over: Units to average over: ``pairs`` of tokens at the offset, or all ``tokens`` of the text (Clark et
+            al.), which multiplies the mean of a text with L tokens by (L - |offset|) / L.
 
     Raises:
         UserError: If ``offsets`` is not a list of different whole numbers, or ``mean_over`` does not exist.

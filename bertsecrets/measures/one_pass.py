@@ -52,14 +52,14 @@ def check_examples(measure: Measure, annotated: bool, labelled: bool) -> None:
     """Raise UserError if a measure needs annotated words or labels that its examples do not have."""
     if measure.needs & OF_LOSS and not labelled:
         raise UserError(
-            f"Measure '{measure.name}' needs the gradients of a loss, but these examples have no labels; take it in a "
-            "run of a labelled task."
+            f"Measure '{measure.name}' needs the gradients of a loss, but these examples have no labels; use it with "
+            "a labelled task."
         )
     if Need.ANNOTATION in measure.needs and not annotated:
         raise UserError(
             f"Measure '{measure.name}' needs annotated words, but these examples have none; use a spaCy pipeline "
-            "(annotation=spacy annotation.pipeline=en_core_web_md), a demo task (task=demo_paraphrase) or a "
-            "treebank (task=ud_ewt data.root=<folder>), which carry gold annotation."
+            "(annotation=spacy annotation.pipeline=en_core_web_md), a demo task (task=demo_paraphrase) or a treebank "
+            "(task=ud_ewt data.root=<folder>), which have gold annotation."
         )
 
 
@@ -79,10 +79,11 @@ def check_comparable(model: nn.Module, reference: nn.Module) -> None:
 
 
 class KeptMaps:
-    """The maps of a model that does not change, computed in the first pass over some batches and read in those to come.
+    """A cache for the maps of an unchanging model, computed in the first pass over the batches and reused in later
+    passes.
 
     Args:
-        most_bytes: Memory for them; what does not fit is computed in each pass.
+        most_bytes: Memory limit; maps that do not fit are recomputed in each pass.
     """
 
     def __init__(self, most_bytes: int = 256 << 20) -> None:
@@ -93,7 +94,7 @@ class KeptMaps:
         """The model's maps of a batch, layer by layer, as from :func:`map_stream`; always the same model and
         context.
         """
-        # By content: two sets of examples number theirs alike.
+        # Keyed by content, because example numbers repeat between sets.
         key = tuple(tensor.cpu().numpy().tobytes() for tensor in batch.inputs().values())
         if key in self._maps:
             yield from self._maps[key]
@@ -105,7 +106,7 @@ class KeptMaps:
                 size = attention_BHQK.nbytes * num_layers
                 if size <= self._free:
                     layers.append(attention_BHQK)
-                # Before the last layer is yielded: nobody reads on after it.
+                # Stored before the last layer is yielded, as consumers stop there.
                 if len(layers) == num_layers:
                     self._maps[key] = layers
                     self._free -= size
@@ -125,12 +126,12 @@ def measure_pass(
     means_LHd: Tensor | None = None,
     kept: Mapping[str, KeptMaps] | None = None,
 ) -> list[HeadGrid]:
-    """Take all measures in one pass over the examples; return their grids, reduced over all processes.
+    """Compute all measures in one pass over the examples; return their grids, reduced over all processes.
 
     The model and its references run in lockstep: one layer's maps of each are in memory at a time, and memory does not
-    depend on the number of examples. All run in evaluation mode and then return to their former modes. Measures of
-    gradients take a forward and a backward pass more, those of heads' outputs one for each of their gates, those of
-    heads' weights one for each example; no parameter receives a gradient.
+    depend on the number of examples. All run in evaluation mode, which is restored afterwards. Measures of gradients
+    need one more forward and backward pass, measures of heads' outputs one per gate, and measures of heads' weights one
+    per example; no parameter receives a gradient.
 
     Args:
         model: The model to measure.
@@ -141,13 +142,13 @@ def measure_pass(
         context: Context manager for every forward pass, e.g. the trainer's autocast.
         progress: Called after each batch.
         means_LHd: The heads' mean outputs, for measures with ``reference_examples``.
-        kept: Maps that earlier passes have computed, of references that have not changed since.
+        kept: Cached maps from earlier passes, of unchanged references.
 
     Raises:
         UserError: If a measure's need cannot be met or the models cannot be compared.
     """
     check_needs(measures, references)
-    # Only models that a measure needs run: each costs a pass.
+    # Run only models that a measure needs, as each costs a pass.
     wanted = {measure.reference for measure in measures if Need.REFERENCE in measure.needs}
     others = {name: unwrap(other) for name, other in (references or {}).items() if name in wanted}
     for other in others.values():
@@ -168,7 +169,7 @@ def measure_pass(
         for on_host in batches:
             batch = on_host.to(device)
             annotated = bool(batch.annotations) and all(batch.annotations)
-            # Again for every batch: some examples of a set may lack labels or annotation.
+            # Checked for every batch, as some examples may lack labels or annotation.
             check_needs(measures, references, annotated, labelled=batch.label_B is not None)
             if watching:
                 _feed(network, others, watching, batch, context, kept or {})
@@ -206,7 +207,7 @@ def _feed(
 
         def observe(layer: int, attention_BHQK: Tensor) -> None:
             references = {name: next(stream) for name, stream in streams.items()}
-            # The model's autocast is still on here: it would round a measure's products to half precision.
+            # The model's autocast is still active here and would round a measure's products to half precision.
             with torch.autocast(attention_BHQK.device.type, enabled=False):
                 for measure in of_maps:
                     measure.update(Passed(layer, batch, attention_BHQK, references.get(measure.reference)))
@@ -267,7 +268,7 @@ def _feed_weights(
     context: Autocast,
 ) -> None:
     norms = []
-    # One at a time: the gradient of a weight is summed over the examples of a pass.
+    # One at a time, because a weight's gradient is summed over the examples of a pass.
     for row in range(batch.size):
         example = batch.rows(torch.tensor([row]))
         norms.append(weight_gradient_norms(network, example.inputs(), _loss_of(example), context))
@@ -286,7 +287,7 @@ def _feed_outputs(
 ) -> None:
     assert batch.label_B is not None
     sums: dict[tuple[int, int], Tensor] = {}
-    # One pass a gate, shared by all measures that have it.
+    # One pass per gate, shared by all measures with that gate.
     for gate in sorted({gate for measure in measures for gate, _ in measure.gates}):
         due = [
             (index, dict(measure.gates)[gate]) for index, measure in enumerate(measures) if gate in dict(measure.gates)

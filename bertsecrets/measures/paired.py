@@ -15,10 +15,10 @@ class PairedGrids(NamedTuple):
 
 
 class Paired(Measure):
-    """A measure on another model, and the mean of the two models' differences example by example.
+    """A measure on another model, and the mean difference between the two models, paired by example.
 
-    Both models see the same examples, so the standard error of the difference is that of a paired comparison: it is
-    small if the two numbers vary together. The other model's grid has all columns of the measure, including tests.
+    Both models see the same examples, so the comparison is paired: the standard error is small if the two numbers vary
+    together. The other model's grid has all columns of the measure, including tests.
 
     Args:
         measure: Computes numbers from one model's maps; it must not need a reference itself. If it is fed in the same
@@ -34,7 +34,7 @@ class Paired(Measure):
         super().__init__(num_layers, num_heads)
         # Not registered as a submodule: the partner is moved and reset where it is fed.
         object.__setattr__(self, "partner", measure)
-        # A copy has the same settings and sums of its own.
+        # A copy has the same settings but separate sums.
         self.measure = deepcopy(measure)
         self.needs = measure.needs | {Need.REFERENCE}
         self.feed = measure.feed

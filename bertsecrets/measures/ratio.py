@@ -14,11 +14,11 @@ from bertsecrets.statistics.splits import ratios
 
 
 class RatioMeasure(Measure):
-    """A measure whose mean weighs the things counted in examples, such as tokens, equally instead of the examples.
+    """A measure whose mean weights tokens, words or pairs equally, not examples.
 
     ``per_example`` returns each example's own mean and ``weights`` the number of things in it; the grid has their
-    weighted mean. Standard errors are those of a ratio estimator, which allows for the things in an example being
-    alike. Paired comparisons with other models weigh examples equally.
+    weighted mean. Standard errors come from a ratio estimator, which accounts for correlation within an example. Paired
+    comparisons with other models weigh examples equally.
     """
 
     weighted_LHC: Tensor
@@ -75,13 +75,13 @@ def ratio_grid(
     total_NC: NDArray[np.float64],
     counts_N: NDArray[np.bool_] | None = None,
 ) -> HeadGrid:
-    """Shares of what N units, such as documents, have in all, with standard errors over the units (ratio estimator).
+    """Shares of the total over N units, such as documents, with standard errors over the units (ratio estimator).
 
     Args:
-        measure: The measure, whose columns they are.
-        part_NLHC: What each head gets of each unit, of any type.
-        total_NC: What each unit has; the counts of the grid are its sums.
-        counts_N: The units of the sample; None for those that have something in a column.
+        measure: The measure, for its columns.
+        part_NLHC: The hits of each head in each unit, of any type.
+        total_NC: The size of each unit; the counts of the grid are its sums.
+        counts_N: The units of the sample; None for units with a nonzero size in a column.
     """
     shape = part_NLHC.shape[1:]
     # Column by column: the whole state in float64 may be eight times its size.

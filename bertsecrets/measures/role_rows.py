@@ -1,4 +1,4 @@
-"""What the measures of roles find beside their grids, and which heads have a role by it."""
+"""Results of the role measures besides their grids, and the heads that have a role."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-# Measures need the rows alone.
+# Measures only need the rows.
 if TYPE_CHECKING:
     from bertsecrets.results.views import Array, MeasureView
 
@@ -42,11 +42,12 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Limits:
-    """When a head has a role by Voita et al. (2019).
+    """Thresholds for a head's roles by Voita et al. (2019).
 
     Args:
-        positional, rare: Least shares of the tokens.
-        gain: How much more pairs of a relation a syntactic head finds than their most frequent distance does.
+        positional, rare: Least shares of tokens.
+        gain: How much higher a syntactic head's share of a relation's pairs must be than that of their most frequent
+            distance.
         min_count: Least number of pairs of a relation.
     """
 
@@ -58,12 +59,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Distance:
-    """How many pairs of words in a relation stand at one distance.
+    """Number of word pairs in a relation at one distance.
 
     Args:
         relation: The relation.
         distance: Position of the head minus that of the dependent, in words.
-        pairs: The pairs.
+        pairs: Number of pairs.
     """
 
     KEYS: ClassVar = ("distance",)
@@ -92,7 +93,7 @@ def distances(view: MeasureView) -> dict[str, dict[int, int]]:
 
 
 def judged_relations(view: MeasureView) -> dict[str, float]:
-    """The columns of relations with enough pairs, with the shares at the most frequent distance; none without rows."""
+    """The columns of relations with enough pairs and the share of their most frequent distance; empty without rows."""
     limits = view.fact(Limits)
     shares: dict[str, float] = {}
     for relation, pairs in distances(view).items():
@@ -105,7 +106,7 @@ def judged_relations(view: MeasureView) -> dict[str, float]:
 
 
 def voita_limits(view: MeasureView) -> dict[str, dict[str, float]]:
-    """The columns of each role that could be judged, with their thresholds; none without rows."""
+    """The columns of each role with data, with their thresholds; empty without rows."""
     limits = view.fact(Limits)
     if limits is None or not view.has(PREVIOUS):
         return {}
@@ -118,7 +119,7 @@ def voita_limits(view: MeasureView) -> dict[str, dict[str, float]]:
 
 
 def voita_roles(view: MeasureView) -> dict[str, Mask]:
-    """Which heads ``[layers, heads]`` reach the threshold of each role that could be judged."""
+    """Which heads ``[layers, heads]`` reach the threshold of each role with data."""
     return {
         role: np.any([view.value(column) >= limit for column, limit in limits.items()], axis=0)
         for role, limits in voita_limits(view).items()
@@ -128,8 +129,8 @@ def voita_roles(view: MeasureView) -> dict[str, Mask]:
 def voita_tests(view: MeasureView) -> dict[str, Mask]:
     """Which heads ``[layers, heads]`` are significantly above the threshold of each role.
 
-    One-sided t tests over texts, corrected over heads and columns; the most frequent distance's share is taken as
-    known. A head has a role if any of its columns exceeds the threshold.
+    One-sided t tests over texts, corrected over heads and columns; the share of the most frequent distance is treated
+    as known. A head has a role if any of its columns exceeds the threshold.
     """
     by_role = voita_limits(view)
     above = view.beyond({column: limit for limits in by_role.values() for column, limit in limits.items()})

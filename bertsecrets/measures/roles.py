@@ -16,7 +16,7 @@ from bertsecrets.measures.role_rows import BLOCK, DELIMITER, LOCAL, SIEVE_ROLES,
 from bertsecrets.settings import typed
 
 NEIGHBOURS = 2
-"""Largest distance of a token of the local sieve, to either side."""
+"""Largest distance in the local sieve, to either side."""
 
 _UNIT = "sieve bias score"
 _RELATIONS = "a list of different relations, e.g. [nsubj, obj]"
@@ -26,17 +26,17 @@ Above = Annotated[float, Field(gt=0, description="a number above 0")]
 
 
 class Roles(Measure):
-    """How much more attention a head gives to the tokens of a role's sieve than to an average token.
+    """How much more attention a head gives to tokens in a role's sieve than to an average token.
 
     A token's score is its mean attention to the tokens of its sieve over its mean attention to all n tokens; it is 1
     under uniform attention. An example's score is the mean over its tokens that have a sieve.
 
     Columns:
-        ``local``: sieve of the tokens at most two places away, the token itself included.
+        ``local``: sieve of the tokens at most two positions away, including the token itself.
         ``delimiter``: of all special tokens; ``cls``, ``sep``: of the first one, and of the others.
         ``block``: of the words of the token's sentence, in an input of two sentences, times the entropy of the token's
-            row over log n, which keeps narrow heads out (the authors' code multiplies by the entropy in nats, with
-            which uniform attention scores log n). Other inputs do not count.
+            row over log n, which excludes narrow heads (the authors' code multiplies by the entropy in nats, so that
+            uniform attention scores log n). Other inputs do not count.
         ``syntactic``: of the tokens of the other word of a syntactic relation; both directions, averaged over the pairs
             of words. ``<relation>``: the same for one relation. Examples without such a pair or annotation do not
             count.
@@ -45,12 +45,12 @@ class Roles(Measure):
     the false discovery rate controlled over all heads and roles.
 
     Args:
-        threshold: Score that a local, delimiter or syntactic head has to exceed; the strictest of those in the paper.
-        block_threshold: The same for block heads; two sentences of one length allow a score of 2 at most.
+        threshold: Threshold for local, delimiter and syntactic heads; the strictest in the paper.
+        block_threshold: Threshold for block heads; with two sentences of equal length, the score is at most 2.
         relations: Relations of the syntactic role.
 
     Raises:
-        UserError: If ``relations`` is empty or repeats itself, or a threshold is not positive.
+        UserError: If ``relations`` is empty or has duplicates, or a threshold is not positive.
     """
 
     name = "roles"
@@ -101,7 +101,8 @@ class Roles(Measure):
 
 
 def sieves(batch: Batch, relations: Sequence[str]) -> Tensor:
-    """The weights ``[B, C, Q, K]`` float64, on the CPU, whose sum with a map is the score, in order of the columns.
+    """The weights ``[B, C, Q, K]`` float64, on the CPU, whose product with a map sums to the score, in order of the
+    columns.
 
     They are zero for the role ``block``, and for a role without a sieve in an example.
     """
@@ -126,7 +127,7 @@ def sieves(batch: Batch, relations: Sequence[str]) -> Tensor:
     for name in (*SIEVE_ROLES, *_PARTS, *relations):
         sieve_BQK = sieve_of[name]
         if sieve_BQK.dtype == torch.bool:
-            # A mean over the rows of means over their sieves.
+            # The mean over rows of the mean over each row's sieve.
             size_BQ1 = sieve_BQK.sum(-1, keepdim=True).double()
             sieve_BQK = sieve_BQK / size_BQ1.clamp(min=1) / length_B11
         weights.append(sieve_BQK * length_B11)
@@ -165,7 +166,7 @@ def _block_scores(attention_BHQK: Tensor, batch: Batch) -> Tensor:
     """The scores ``[B, H]`` of the block role; NaN for inputs that are not two sentences with words."""
     real_BS = batch.attention_mask_BS.bool()
     special_BS = batch.special_BS & real_BS
-    # [CLS] belongs to the first sentence and each separator to the second one, as in the authors' code.
+    # [CLS] belongs to the first sentence and each separator to the second, as in the authors' code.
     separators_BS = (special_BS.cumsum(-1) - 1).clamp(min=0)
     second_BS = (separators_BS > 0) & real_BS
     word_BS = real_BS & ~special_BS

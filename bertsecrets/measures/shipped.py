@@ -16,7 +16,7 @@ from bertsecrets.settings import CONF, configurations
 _log = logging.getLogger(__name__)
 
 MeasureMaker = Callable[[int, int], Measure]
-"""Makes a measure from the numbers of layers and heads, such as its class."""
+"""Builds a measure from the numbers of layers and heads, for example its class."""
 
 
 def shipped_names() -> list[str]:
@@ -26,9 +26,9 @@ def shipped_names() -> list[str]:
 
 
 def shipped_measure(name: str) -> partial[Measure]:
-    """A measure's class with the arguments that ``train.py`` gives it; called with the numbers of layers and heads.
+    """A measure's class with its arguments in ``train.py``; called with the numbers of layers and heads.
 
-    Hydra composes for one thread of a program that does not use Hydra itself; this reads the same files in any.
+    Hydra composes in only one thread of a program; this reads the same files in any thread.
 
     Args:
         name: One of :func:`shipped_names`.
@@ -40,7 +40,7 @@ def shipped_measure(name: str) -> partial[Measure]:
     if name in files:
         section = DictConfig(OmegaConf.load(files[name]))
     else:
-        # A package may offer a measure without a configuration.
+        # A package may provide a measure without a configuration.
         section = OmegaConf.create({name: {"_target_": dotted(offers("measures")[name])}})
     for default in section.pop("defaults", []):
         ((key, option),) = default.items()
@@ -50,7 +50,7 @@ def shipped_measure(name: str) -> partial[Measure]:
     section["framenet"] = OmegaConf.load(CONF / "framenet" / "default.yaml")
     content = OmegaConf.to_container(section, resolve=True)
     assert isinstance(content, dict)
-    # How often a run takes a measure, and what W&B tracks of it, are not arguments of its class.
+    # How often a measure is computed, and which columns W&B tracks, are not arguments of its class.
     arguments = {key: value for key, value in content[name].items() if key not in ("every_n_validations", "tracked")}
     target = arguments.pop("_target_")
     try:
@@ -61,7 +61,7 @@ def shipped_measure(name: str) -> partial[Measure]:
 
 
 def makers(measures: Sequence[str | MeasureMaker]) -> list[MeasureMaker]:
-    """What makes each of some measures, given by name or class.
+    """The builders of measures given by name or class.
 
     Raises:
         UserError: If there is no such measure.
@@ -73,17 +73,17 @@ def makers(measures: Sequence[str | MeasureMaker]) -> list[MeasureMaker]:
     for maker in measures:
         named = isinstance(maker, str) or callable(maker)
         if not named or isinstance(maker, Measure) or (inspect.isclass(maker) and not issubclass(maker, Measure)):
-            raise UserError(f"{maker!r} is not a measure's name or class; give a class derived from Measure.")
+            raise UserError(f"{maker!r} is not the name or class of a measure; give a subclass of Measure.")
     return [shipped_measure(maker) if isinstance(maker, str) else maker for maker in measures]
 
 
 @functools.cache
 def shipped_measures() -> dict[str, partial[Measure]]:
-    """All measures by name, without those of packages that cannot be imported, after a warning."""
+    """All measures by name; measures of packages that cannot be imported are skipped with a warning."""
     measures = {}
     for name in shipped_names():
         try:
             measures[name] = shipped_measure(name)
         except UserError as error:
-            _log.warning(f"{error} It is left out.")
+            _log.warning(f"{error} It is skipped.")
     return measures

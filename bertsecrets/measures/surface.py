@@ -16,7 +16,7 @@ from bertsecrets.measures.linguistic.features import attention_received
 from bertsecrets.settings import typed
 
 CLASSES = {"cls": "[CLS]", "sep_total": "[SEP]", "punctuation": "punctuation", "other": "other tokens"}
-"""Classes of tokens, which share all tokens between them, with their labels."""
+"""Classes that partition the tokens, with their labels."""
 
 UNIFORM = "_uniform"
 
@@ -63,17 +63,17 @@ class TokenClasses(Measure):
 class Surface(TokenClasses):
     """Attention to four classes of tokens, which add up to 1.
 
-    A text's number is the mean over its L real tokens, special tokens included, of the weight that a token gives to all
-    tokens of the class together; a text without such tokens counts as 0.
+    A text's number is the mean over its L real tokens, special tokens included, of a token's total weight on the class;
+    a text without such tokens counts as 0.
 
     Columns:
-        ``cls``: attention to the first special token; ``sep_total``: to all other special tokens together;
+        ``cls``: attention to the first special token; ``sep_total``: total attention to all other special tokens;
             ``punctuation``: to tokens spelt like one of ``marks``; ``other``: to all other tokens. 0..1.
-        ``sep_to_sep``, ``other_to_sep``: ``sep_total`` of the separators' own rows alone, and of all other rows; texts
-            without a separator do not count.
+        ``sep_to_sep``, ``other_to_sep``: ``sep_total`` for the separators' rows, and for all other rows; texts without
+            a separator do not count.
         ``<class>_uniform``: the same under uniform attention: the share of the L tokens that are of the class.
 
-    The paper takes about 1000 texts. For the settings see :class:`TokenClasses`.
+    The paper uses about 1000 texts. For the settings see :class:`TokenClasses`.
     """
 
     name = "surface"
@@ -88,10 +88,9 @@ class Surface(TokenClasses):
         ),
     )
     shown = Shown(
-        about="Each number is the share of its attention that a head gives to all tokens of a class together, averaged "
-        "over a text's "
-        "tokens and then over texts (Clark et al. 2019, section 3.2; the dots by layer are its figure 2). The four "
-        "classes add up to 1. Uniform attention gives a class its share of the tokens.",
+        about="Each number is a head's total attention to a class of tokens, averaged over a text's tokens and then "
+        "over texts (Clark et al. 2019, section 3.2; figure 2 shows the dots by layer). The four classes add up "
+        "to 1. Under uniform attention, a class receives its share of the tokens.",
         each=("sep_total", "cls", "punctuation"),
         beyond=0.5,
         by_layer={"cls": _TO, "sep_total": _TO, "punctuation": _TO, "sep_to_sep": _FROM, "other_to_sep": _FROM},
@@ -117,7 +116,7 @@ class Surface(TokenClasses):
 
 
 def token_classes(batch: Batch, mark_ids: Tensor) -> Tensor:
-    """Which tokens are of each of the four :data:`CLASSES`, ``[B, 4, S]`` bool; padding is of none.
+    """Masks of the tokens in the four :data:`CLASSES`, ``[B, 4, S]`` bool; padding is in none.
 
     Args:
         batch: A batch.
@@ -131,7 +130,7 @@ def token_classes(batch: Batch, mark_ids: Tensor) -> Tensor:
 
 
 def mark_ids(tokenizer: PreTrainedTokenizerFast, marks: Sequence[str]) -> list[int]:
-    """The ids of the tokens that spell a mark, alone or with the space before it, after a word or apart from it."""
+    """The ids of tokens that spell a mark, with or without a preceding space."""
     # Byte-level and SentencePiece vocabularies have a token for the mark after a word and another after a space.
     text = "".join(f"a{mark} a {mark} " for mark in marks)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)

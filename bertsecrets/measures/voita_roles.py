@@ -28,31 +28,31 @@ Share = Annotated[float, Field(gt=0, le=1, description="a number above 0 and at 
 
 
 class VoitaRoles(RatioMeasure):
-    """Where the largest weight of a row falls, attention to the end of a sentence ([SEP]) left out.
+    """Position of the largest weight in each row, ignoring attention to [SEP].
 
     Columns:
-        ``previous``, ``next``: share of the tokens, special ones left out, whose largest weight is at the token before
+        ``previous``, ``next``: share of the tokens (without special tokens) whose largest weight is on the token before
             or after them.
         ``<relation>``, ``<relation>_from_head``: share of the pairs of words in the relation where the dependent
             attends most to its head, or the head to its dependent, among the words of the sentence, itself included.
             Attention between words is summed over the tokens attended to and averaged over those that attend.
-        ``rarest``, ``two_rarest``: share of the tokens whose largest weight is at the token of the text that is rarest
-            in the training set, or at one of the two rarest; of texts whose rarest token is not among the ``frequent``
-            most frequent.
+        ``rarest``, ``two_rarest``: share of the tokens whose largest weight is on the text's token that is rarest in
+            the training set, or on one of the two rarest; only for texts whose rarest token is not among the
+            ``frequent`` most frequent.
 
     A head is positional if ``previous`` or ``next`` reaches ``positional``, syntactic if a relation with ``min_count``
-    pairs reaches that of the most frequent distance between the two words plus ``gain``, and a rare-word head if
-    ``two_rarest`` reaches ``rare``. The paper gives the first two thresholds; the third is the least share that it
+    pairs reaches the share of the most frequent distance between the two words plus ``gain``, and a rare-word head if
+    ``two_rarest`` reaches ``rare``. The paper gives the first two thresholds; the third is the lowest share that it
     reports.
 
     Args:
-        relations: Syntactic relations; those of the paper, by the names of Universal and Stanford Dependencies.
+        relations: Syntactic relations; by default the paper's, with Universal and Stanford Dependencies names.
         positional, gain, rare: Thresholds.
-        frequent: Tokens that are not rare.
-        min_count: Least number of pairs of a relation to judge heads by.
+        frequent: Number of most frequent tokens that do not count as rare.
+        min_count: Least number of pairs for a relation to be used.
 
     Raises:
-        UserError: If ``relations`` is not a list of different names, or a number is out of range.
+        UserError: If ``relations`` is not a list of distinct names, or a number is out of range.
     """
 
     name = "voita_roles"
@@ -92,7 +92,7 @@ class VoitaRoles(RatioMeasure):
         self._distances: dict[str, Counter[int]] = {}
 
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
-        """None for the evaluation set; notes how frequent tokens are in the training set, if there is one."""
+        """None, for the evaluation set; records token frequencies in the training set, if there is one."""
         if self._frequencies is None and data.source.has(TRAIN):
             self._frequencies = frequencies(data.encoded(TRAIN))
         return None
@@ -127,7 +127,7 @@ class VoitaRoles(RatioMeasure):
             at_BHQ = rarest_BS[:, None].expand_as(pointed_BHQ).gather(-1, pointed_BHQ)
             hits.append((at_BHQ & word_BS[:, None]).sum(-1))
         hits_BHC = torch.stack(hits, -1).to(attention_BHQK.dtype)
-        # 0 / 0 is NaN: an example without such things does not count.
+        # 0 / 0 is NaN, so an example without such pairs does not count.
         return hits_BHC / things_BC[:, None].to(attention_BHQK.dtype)
 
     def weights(self, batch: Batch) -> Tensor:
@@ -150,7 +150,7 @@ class VoitaRoles(RatioMeasure):
 
     @once_per_batch
     def _of(self, batch: Batch) -> tuple[Tensor, Gold | None, Tensor, Tensor]:
-        """Numbers of things, gold relations, rarest tokens, tokens with neighbours."""
+        """Counts, gold relations, rarest tokens, and tokens with neighbours."""
         if self._frequencies is None:
             raise ValueError("rare tokens are found by their frequency: call prepare(split) before the first batch")
         real_BS = batch.attention_mask_BS.bool()
@@ -176,8 +176,8 @@ class VoitaRoles(RatioMeasure):
         return torch.cat(things, -1), gold, rarest_B2S, target_B2S
 
     def _rarest(self, batch: Batch, word_BS: Tensor) -> Tensor:
-        """The tokens that are rarest, and the two rarest with those as rare, ``[B, 2, S]``; none in texts of frequent
-        ones.
+        """Masks of the rarest token, and of the two rarest tokens with ties, ``[B, 2, S]``; empty in texts of frequent
+        tokens.
         """
         assert self._frequencies is not None
         ranked = self._frequencies.most_common(self.frequent)
@@ -185,7 +185,7 @@ class VoitaRoles(RatioMeasure):
         rarest_B2S = torch.zeros(batch.size, 2, word_BS.shape[1], dtype=torch.bool)
         for row, (ids, words) in enumerate(zip(batch.input_ids_BS.tolist(), word_BS.tolist(), strict=True)):
             positions = [position for position, is_word in enumerate(words) if is_word]
-            # A Counter: tokens that the training set lacks have 0, and are the rarest.
+            # A Counter, so that tokens missing from the training set count 0 and are the rarest.
             counts = {position: self._frequencies[ids[position]] for position in positions}
             order = sorted(counts.values())
             if not order or all(ids[position] in frequent for position in positions if counts[position] == order[0]):
@@ -204,7 +204,7 @@ class VoitaRoles(RatioMeasure):
 
 
 def frequencies(split: EncodedSplit) -> Counter[int]:
-    """How often each token id occurs, special tokens left out."""
+    """How often each token id occurs, without special tokens."""
     return Counter(
         token for row in split.rows for token, special in zip(row.ids, row.special, strict=True) if not special
     )

@@ -13,9 +13,9 @@ _CLEAR = 0.5
 
 
 class Pattern(str, Enum):
-    """What one map ``[L, L]`` looks like; every map shows exactly one.
+    """The pattern of one map ``[L, L]``; every map has exactly one.
 
-    The order is that of the keys 1 to 5 of the annotation page and of the classifier's outputs.
+    The order matches keys 1 to 5 of the annotation page and the classifier's outputs.
     """
 
     VERTICAL = "vertical"
@@ -34,7 +34,7 @@ PATTERNS: tuple[str, ...] = tuple(pattern.value for pattern in Pattern)
 """The five names; a pattern's number is its index here."""
 
 UNCERTAIN = "uncertain"
-"""What a map shows for which the classifier names no pattern: the two most probable ones are too close."""
+"""Label of a map for which the two most probable patterns are too close."""
 
 NAMES: tuple[str, ...] = (*PATTERNS, UNCERTAIN)
 """The columns of shares of patterns."""
@@ -46,8 +46,7 @@ def pattern_label(name: str) -> str:
 
 
 def dominant_patterns(share_LHC: ArrayLike) -> NDArray[np.int64]:
-    """The pattern that at least half of a head's maps show, ``[layers, heads]``; -1 without one, or if it is
-    ``uncertain``.
+    """The pattern shown by at least half of a head's maps, ``[layers, heads]``; -1 for none or ``uncertain``.
 
     Args:
         share_LHC: Shares of :data:`NAMES`.
@@ -58,15 +57,15 @@ def dominant_patterns(share_LHC: ArrayLike) -> NDArray[np.int64]:
 
 
 def over_seeds(share_RLHC: Array, error_RLHC: Array) -> tuple[Array, Array]:
-    """Mean share over heads and seeds, and the half-width of its 95% interval, ``[patterns]``: over seeds, or examples
-    with one seed.
+    """Mean share over heads and seeds, and the half-width of its 95% interval, ``[patterns]``: over seeds, or over
+    examples with one seed.
 
-    All heads see the same examples, and the table does not hold the correlation of their errors; with one seed the mean
-    of their standard errors is the most that the standard error of the mean can be.
+    All heads see the same examples, and the table does not contain the correlation of their errors; with one seed, the
+    mean of their standard errors is an upper bound on the standard error of the mean.
     """
     share_RC: Array = np.nanmean(share_RLHC, axis=(1, 2))
     seeds = len(share_RC)
     if seeds == 1:
         return share_RC[0], 1.96 * np.nanmean(error_RLHC[0], axis=(0, 1))
-    # The spread between seeds holds that between examples, too.
+    # The variance between seeds includes the variance between examples.
     return share_RC.mean(0), stats.t.ppf(0.975, seeds - 1) * share_RC.std(0, ddof=1) / np.sqrt(seeds)

@@ -1,4 +1,4 @@
-"""The convolutional classifier of attention patterns, and its weights on disk."""
+"""The convolutional classifier of attention patterns, and its stored weights."""
 
 import json
 from pathlib import Path
@@ -26,11 +26,11 @@ from bertsecrets.patterns.segments import ONE
 from bertsecrets.results.files import atomic_write
 
 MIN_LENGTH = 8
-"""Fewest real tokens of a map with a pattern: a band of seven diagonals fills a shorter one."""
+"""Fewest real tokens of a map with a pattern: a band of seven diagonals would fill a shorter map."""
 
 WEIGHTS, CARD = "weights.safetensors", "weights.json"
 SHIPPED = Path(__file__).parent
-"""The folder of the classifier that comes with the package."""
+"""The folder of the classifier included in the package."""
 
 _INPUT = {
     "patterns": list(PATTERNS),
@@ -42,11 +42,11 @@ _INPUT = {
 }
 
 _NEVER = -1e4
-"""A logit that makes a probability 0 and keeps sums finite."""
+"""A logit with probability 0 that keeps sums finite."""
 
 
 class Judgement(NamedTuple):
-    """The classifier's answer for maps; leading axes as in the input.
+    """The classifier's predictions for maps; leading axes as in the input.
 
     Args:
         probability_P: Calibrated probabilities of the five patterns, in their order.
@@ -63,7 +63,7 @@ class PatternNetwork(nn.Module):
     """Five logits per map, by convolutions over the picture and along the strips.
 
     The paper's network (methods K2) convolves whole maps, where lines thin out and cost grows with the area of longer
-    maps. Here a map of any length costs the same, and each diagonal has its own channel.
+    maps. Here maps of all lengths cost the same, and each diagonal has its own channel.
 
     Args:
         width: Channels of the wider convolutions.
@@ -85,7 +85,7 @@ class PatternNetwork(nn.Module):
             nn.ReLU(inplace=True),
             nn.Flatten(),
         )
-        # Channels last take half the time on a CPU.
+        # Channels-last takes half the time on a CPU.
         nn.utils.convert_conv2d_weight_memory_format(self.picture, torch.channels_last)
         self.strips = nn.Sequential(
             nn.Conv1d((SCALES + 1) * STRIPS, 2 * width, 3, padding=1),
@@ -103,7 +103,7 @@ class PatternNetwork(nn.Module):
     def standardise(self, summary_NM: Tensor) -> None:
         """Set the input scaling to mean 0 and standard deviation 1 for these summaries."""
         self.mean_M = summary_NM.mean(0)
-        # A number that hardly varies must not be blown up.
+        # Do not scale up a number that hardly varies.
         self.deviation_M = summary_NM.std(0).clamp(min=1e-3)
 
     def forward(self, features: MapFeatures) -> Tensor:
@@ -140,7 +140,7 @@ class PatternClassifier(nn.Module):
             real_BS: Which tokens are not padding, bool, a contiguous run in each example.
             first_segment_B: From :func:`~bertsecrets.patterns.segments.first_segments`; None for unknown segments.
         """
-        # Measures are fed within the model's pass, where autocast would round the maps.
+        # Measures run inside the model's pass, where autocast would round the maps.
         with torch.autocast(attention_BHQK.device.type, enabled=False):
             logits_NP = self.network(map_features(attention_BHQK, real_BS, first_segment_B)) / self.temperature
         logits_BHP = logits_NP.unflatten(0, attention_BHQK.shape[:2])
@@ -150,7 +150,7 @@ class PatternClassifier(nn.Module):
 
 
 def rule_out_blocks(logits: Tensor, first_segment: Tensor) -> Tensor:
-    """Logits ``[..., 5]`` with ``block`` ruled out for maps of one segment; ``first_segment`` has the leading axes."""
+    """Logits ``[..., 5]`` with ``block`` excluded for maps with one segment; ``first_segment`` has the leading axes."""
     block = torch.arange(len(PATTERNS), device=logits.device) == PATTERNS.index(Pattern.BLOCK)
     return logits.masked_fill((first_segment == ONE)[..., None] & block, _NEVER)
 
@@ -158,7 +158,7 @@ def rule_out_blocks(logits: Tensor, first_segment: Tensor) -> Tensor:
 def judge(logits: Tensor, margin: float) -> Judgement:
     """Probabilities, most probable patterns and ties from calibrated logits ``[..., 5]``."""
     probability_P = logits.softmax(-1)
-    # Two, not the maximum alone: their difference is the margin.
+    # The top two, because the margin is their difference.
     best, pattern = probability_P.topk(2, dim=-1)
     return Judgement(probability_P, pattern[..., 0], best[..., 0] - best[..., 1] < margin)
 
@@ -191,8 +191,8 @@ def load_classifier(folder: Path = SHIPPED) -> PatternClassifier:
         state = load_file(folder / WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(
-            f"Folder '{folder}' holds no pattern classifier that can be read ({error}); give a folder in which "
-            f"python -m tools.pattern_classifier wrote {WEIGHTS} and {CARD}."
+            f"Folder '{folder}' has no readable pattern classifier ({error}); give a folder with {WEIGHTS} and {CARD} "
+            "written by python -m tools.pattern_classifier."
         ) from error
     for name, expected in _INPUT.items():
         if card.get(name) != expected:

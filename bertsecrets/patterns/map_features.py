@@ -1,6 +1,6 @@
-"""The classifier's view of an attention map: a 16 x 16 picture, strips along its rows, and numbers that summarise it.
+"""The classifier's input from an attention map: a 16 x 16 picture, strips along its rows, and summary numbers.
 
-All three have one size for maps of any length, and padding has no influence. *Ink* is the weight divided by the map's
+Their size does not depend on the map's length, and padding has no influence. *Ink* is the weight divided by the map's
 largest weight: the brightness that an annotator sees.
 """
 
@@ -16,19 +16,19 @@ BINS = 16
 """Bins along each axis into which a map is pooled."""
 
 OFFSETS = tuple(range(-3, 4))
-"""Offsets of the diagonals that have a strip each."""
+"""Offsets of the diagonals with a strip."""
 
 COLUMNS = 6
-"""Number of columns, those that receive most attention, that have a strip each."""
+"""Number of columns (those that receive the most attention) with a strip."""
 
 RANKS = 16
-"""Number of columns, starting from the one that receives most attention, with their received attention as a total."""
+"""Number of columns, in order of received attention, whose received attention is a summary number."""
 
 SCALES = 3
-"""Scales in which the pooled map is given: ink, root of the ink, and log ratio to uniform attention."""
+"""Scales of the pooled map: ink, square root of the ink, and log ratio to uniform attention."""
 
 PICTURE_CHANNELS = SCALES + 2
-"""Channels of the picture: one per scale, one of the background, and one that marks cells within a segment."""
+"""Channels of the picture: one per scale, one for the background, and one that marks cells within a segment."""
 
 STRIPS = len(OFFSETS) + COLUMNS + 2
 """Strips per scale."""
@@ -85,7 +85,7 @@ def map_features(attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tenso
     rows_BHPK = torch.cat((pool_BPS, mean_B1S), dim=1)[:, None] @ attention_BHQK
     rows_BHPK, received_BHK = rows_BHPK[:, :, :-1], rows_BHPK[:, :, -1]
     along_BSP = pool_BPS.transpose(1, 2)
-    # All heads of an example in one product: only the examples differ in their bins.
+    # All heads of an example in one product, as only the examples differ in their bins.
     picture_BHPP = (rows_BHPK.flatten(1, 2) @ along_BSP).unflatten(1, (heads, -1))
 
     # A padded query attends like a real one, but its weight in every bin is 0; a padded key receives nothing.
@@ -192,7 +192,7 @@ def totals(
     weight_BHQ = mean_BQ[:, None].expand_as(best_BHQ)
     largest_BHK = weight_BHQ.new_zeros(weight_BHQ.shape).scatter_add(-1, best_BHQ, weight_BHQ)
     common_BHC = _highest(largest_BHK, max(_COMMON)).cumsum(-1)[..., [count - 1 for count in _COMMON]]
-    # Offsets -2 to 2, and one place at each end for all that are farther.
+    # Offsets -2 to 2, and one slot at each end for all larger offsets.
     offset_BHQ = (best_BHQ - torch.arange(size, device=best_BHQ.device)).clamp(-3, 3) + 3
     aligned = weight_BHQ.new_zeros((*offset_BHQ.shape[:2], 7)).scatter_add(-1, offset_BHQ, weight_BHQ)[..., 1:-1]
     return torch.cat(
@@ -228,7 +228,7 @@ def _squares(picture_BHPP: Tensor) -> Tensor:
     cut_P = torch.arange(1, BINS + 1, device=picture_BHPP.device, dtype=picture_BHPP.dtype) / BINS
     # A bin of the picture is a mean of weights; its row's attention is the mean times the row's length.
     share_BHP = (first_BHP + second_BHP) / first_BHP[..., -1:].clamp(min=1e-6)
-    # Two squares of even attention hold their area: what is beyond is structure.
+    # Under even attention, two squares receive their area; more is structure.
     excess_BHP = share_BHP - cut_P.square() - (1 - cut_P).square()
     # A square of one or two bins is the diagonal, not a segment.
     return excess_BHP[..., 2:-3].amax(-1)
@@ -272,7 +272,7 @@ def contrasts(
     far_rows_B1K = ((length_B11 - row_BOK.sum(1, keepdim=True)) * real_BK[:, None]).clamp(min=0)
     far_BHK = (received_BHK * length_B11 - near_BHOK.sum(2)).clamp(min=0) * real_BK[:, None]
     column_BHK = far_BHK / far_rows_B1K.clamp(min=1)
-    # Columns of weight 0 tie: what they receive near the diagonal decides, and padding comes last.
+    # Columns of weight 0 tie; their attention near the diagonal decides, and padding comes last.
     order_BHK = (column_BHK + _TIE_BREAK * received_BHK).masked_fill(~real_BS[:, None], -1.0)
     column_BHC = order_BHK.topk(min(_REST, size), dim=-1).indices
     rest_BHK = torch.ones_like(far_BHK).scatter(-1, column_BHC, 0.0)
@@ -307,8 +307,8 @@ def contrasts(
 def variance_by_column(received_BHK: Tensor, norm_BHQ: Tensor, real_BS: Tensor) -> Tensor:
     """Share of the variance of a map's weights that lies between its columns, ``[B, H]``, 0..1; 0 for an even map.
 
-    1 if all rows are equal: everything that is visible is columns. With L tokens, m_k the mean weight of column k and
-    n_q the L2 norm of row q, it is (sum_k m_k^2 - 1/L) / (mean_q n_q^2 - 1/L).
+    1 if all rows are equal, so that only columns are visible. With L tokens, m_k the mean weight of column k and n_q
+    the L2 norm of row q, it is (sum_k m_k^2 - 1/L) / (mean_q n_q^2 - 1/L).
 
     Args:
         received_BHK: Mean weight of each column.
@@ -324,7 +324,7 @@ def variance_by_column(received_BHK: Tensor, norm_BHQ: Tensor, real_BS: Tensor) 
 def steady_diagonals(ink_BHGP: Tensor) -> Tensor:
     """Log ink of each diagonal of ``OFFSETS``, ``[B, H, O]``, as the median of its bins.
 
-    Single bright cells near the diagonal, which raise its mean, make no line.
+    The median ignores single bright cells near the diagonal, which raise the mean but are not a line.
 
     Args:
         ink_BHGP: Strips as ink, the diagonals first.
@@ -334,17 +334,17 @@ def steady_diagonals(ink_BHGP: Tensor) -> Tensor:
 
 
 def background(rows_BHPK: Tensor, most_BHC: Tensor, along_BSP: Tensor) -> tuple[Tensor, Tensor]:
-    """The pooled map without the columns that receive most, as mean weights; and each bin's share of other columns.
+    """The pooled map without the strongest columns, as mean weights, and each bin's share of other columns.
 
     Args:
         rows_BHPK: The map with its rows pooled into bins.
-        most_BHC: The columns that receive most.
+        most_BHC: The columns that receive the most attention.
         along_BSP: Weights of the keys in each bin.
     """
     rest_BHK = torch.ones_like(rows_BHPK[:, :, 0]).scatter(-1, most_BHC, 0.0)
     rest_BHPP = ((rows_BHPK * rest_BHK[:, :, None]).flatten(1, 2) @ along_BSP).unflatten(1, rows_BHPK.shape[1:3])
     cells_BH1P = (rest_BHK @ along_BSP)[:, :, None]
-    # A bin of left-out columns is dark, whatever rounding leaves of it.
+    # A bin with only excluded columns is dark, despite rounding.
     return rest_BHPP / cells_BH1P.clamp(min=_LEAST_SHARE), cells_BH1P
 
 
@@ -379,7 +379,7 @@ def _segment_sides(pool_BPS: Tensor, real_BS: Tensor, first_segment_B: Tensor) -
 
 
 def segment_contrasts(picture_BHPP: Tensor, side_BP: Tensor, first_segment_B: Tensor, length_B: Tensor) -> Tensor:
-    """How much more each segment attends to itself than the other does to it, ``[B, H, SEGMENT_CONTRASTS_SIZE]``.
+    """How much more each segment attends to itself than the other segment does, ``[B, H, SEGMENT_CONTRASTS_SIZE]``.
 
     For each of the two segments, over its columns and away from the diagonal: the difference between the attention from
     its own rows and from the other's; the logarithm of their ratio; and the share of columns that get clearly more from

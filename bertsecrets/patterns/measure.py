@@ -26,12 +26,12 @@ class Patterns(Measure):
 
     Columns:
         The five :data:`~bertsecrets.patterns.classes.PATTERNS`, and ``uncertain``. Each example is 1 in the column of
-        its pattern and 0 in the others; the mean is a share, and its standard error that of a share. Maps of fewer than
+        its pattern and 0 in the others; the mean is a share with the standard error of a proportion. Maps of fewer than
         8 real tokens do not count.
 
     Args:
-        max_examples: Size of a random sample of the examples; None for all. The paper takes 1000.
-        classifier: Folder of a classifier that ``tools.pattern_classifier`` wrote; None for the one in the package.
+        max_examples: Size of a random sample of the examples; None for all. The paper uses 1000.
+        classifier: Folder of a classifier written by ``tools.pattern_classifier``; None for the one in the package.
         margin: Difference of probabilities below which two patterns are a tie; None for the classifier's.
 
     Raises:
@@ -61,7 +61,7 @@ class Patterns(Measure):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()
         first_segment_B = first_segments(batch.special_BS, real_BS)
-        # On MPS, which has no float64, the sums are on the CPU and the maps are not.
+        # On MPS, which has no float64, the sums are on the CPU but the maps are not.
         judgement = self.classifier.to(attention_BHQK.device)(attention_BHQK, real_BS, first_segment_B)
         column_BH = judgement.pattern.masked_fill(judgement.uncertain, len(PATTERNS))
         share_BHC = torch.nn.functional.one_hot(column_BH, len(self.columns)).to(attention_BHQK.dtype)
@@ -72,7 +72,7 @@ class Patterns(Measure):
         grid = super().compute()
         if not grid.count_LHC.any():
             _log.warning(
-                f"No example of this evaluation set has the {MIN_LENGTH} tokens that a map needs to show a pattern; "
-                "choose another set, or leave out the patterns measure."
+                f"No example of this evaluation set has {MIN_LENGTH} tokens, the minimum for a pattern; choose "
+                "another set, or remove the patterns measure."
             )
         return grid

@@ -1,4 +1,4 @@
-"""Where the first of two segments ends in a batch of inputs."""
+"""Find the end of the first of two segments in a batch of inputs."""
 
 import torch
 from torch import Tensor

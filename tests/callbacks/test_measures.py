@@ -319,14 +319,14 @@ def test_the_reference_is_kept_where_something_is_compared_with_it(tmp_path: Pat
 @pytest.mark.parametrize(
     ("measures", "settings", "message"),
     [
-        ((Focus,), {"compare_with": ["intial"]}, "compare_with names the model 'intial'; did you mean 'initial'"),
-        ((Focus,), {"compare_with": ["random"]}, "compare_with names the model 'random', which cannot be built here"),
-        ((Focus, Focus), {}, "Two measures are called 'focus'; rename one of them or leave it out"),
+        ((Focus,), {"compare_with": ["intial"]}, "compare_with lists the model 'intial'; did you mean 'initial'"),
+        ((Focus,), {"compare_with": ["random"]}, "compare_with lists the model 'random', which cannot be built here"),
+        ((Focus, Focus), {}, "Two measures are called 'focus'; rename or remove one of them"),
         ((Focus,), {"evaluation": "vall"}, "vall.*did you mean 'val'"),
         (
             (Clusters,),
             {"reference_name": "two"},
-            "Measure 'clusters' compares with the model before fine-tuning alone, and reference is 'two'; leave one",
+            "Measure 'clusters' only compares with the model before fine-tuning, but reference is 'two'; remove one",
         ),
     ],
 )

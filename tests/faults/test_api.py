@@ -140,7 +140,7 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
                                                                                          "sentence"),  # type: ignore[list-item]
     "measures, a number": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, 5), "measures is 5; give the name of a"),  # type: ignore[arg-type]
     "measures, None": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, None), "measures is None; give the name of"),  # type: ignore[arg-type]
-    "a measure, None": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, [None]), "None is not a measure's name or"),  # type: ignore[list-item]
+    "a measure, None": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, [None]), "None is not the name or class of a measure"),  # type: ignore[list-item]
     "model, None": (lambda t: bs.measure(None, t, TEXTS, "entropy"), "model is None; give a Hugging Face"),  # type: ignore[arg-type]
     "model, its name": (lambda t: bs.measure("bert", t, TEXTS, "entropy"), "model is 'bert'; give a Hugging Face"),  # type: ignore[arg-type]
     "tokenizer, None": (lambda _: bs.measure(tiny_model("bert"), None, TEXTS, "entropy"), "tokenizer is"),  # type: ignore[arg-type]

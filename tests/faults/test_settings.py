@@ -59,7 +59,7 @@ REFUSED: dict[str, dict[str, str]] = {
     },
     "analyze.py": {
         "checkpoint=5": "checkpoint is 5",
-        "checkpoint=x measure=[patterns] measure.patterns.classifier=/no": "'/no' holds no pattern classifier",
+        "checkpoint=x measure=[patterns] measure.patterns.classifier=/no": "'/no' has no readable pattern classifier",
         "checkpoint=x framenet.root=/no": "FrameNet folder '/no' does not exist",
         "checkpoint=x task=stsb analysis=shrink shrink.max_class_loss=5": "task 'stsb' predicts a score and has no "
         "classes",

@@ -72,7 +72,7 @@ CASES = [
     case("treebank-all-skipped", r"has no sentences", conllu(CYCLE), data__skip_bad_rows=True),
     case(
         "treebank-relation-of-nobody",
-        r"Relation 'nsub' of measure.dependency.relations occurs in none",
+        r"Relation 'nsub' of measure.dependency.relations does not occur",
         conllu(PLAIN, PLAIN),
         measure__dependency__relations="[nsub]",
     ),

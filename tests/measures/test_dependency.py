@@ -224,7 +224,7 @@ def test_truncated_sentences_and_words_without_tokens_do_not_count() -> None:
     )
     split = EncodedSplit([whole, vanished, long], wordpiece(), 8)
     measure = Dependency(1, 1, relations=["det"])
-    with pytest.warns(UserWarning, match="leaves out 1 truncated sentences of 3"):
+    with pytest.warns(UserWarning, match="skips 1 truncated sentences of 3"):
         measure.prepare(split)
     batch = split[[0, 1, 2]]
     measure.update(Passed(0, batch, maps(batch, 1, seed=0)))
@@ -290,6 +290,6 @@ def one_layer(split: EncodedSplit, sizes: tuple[int, ...]) -> Iterator[tuple[Bat
 def test_a_relation_that_nobody_has_is_reported() -> None:
     split = EncodedSplit(demo("demo_sentiment", 20), bert_tokenizer(), 64)
     with pytest.raises(
-        UserError, match=r"Relation 'dett' of measure.dependency.relations occurs in none of the 20 .*'det'"
+        UserError, match=r"Relation 'dett' of measure.dependency.relations does not occur in the 20 .*'det'"
     ):
         Dependency(1, 1, relations=["dett"]).prepare(split)

@@ -190,7 +190,7 @@ def test_a_saved_classifier_loads_unchanged(tmp_path: Path) -> None:
 
 
 def test_classifiers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no pattern classifier that can be read"):
+    with pytest.raises(UserError, match="has no readable pattern classifier"):
         Patterns(1, 1, classifier=str(tmp_path))
     for name in (WEIGHTS, CARD):
         shutil.copy(SHIPPED / name, tmp_path)

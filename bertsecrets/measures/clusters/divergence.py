@@ -10,31 +10,33 @@ from torch import Tensor
 from bertsecrets.float64 import float64_device
 
 _TILE, _DEVICE_TILE, _BLOCK_TILE = 2048, 65_536, 1024
-"""Columns of a tile: few enough for a processor's cache, many enough to keep a GPU busy."""
+"""Columns per tile: few enough for a CPU cache, enough to keep a GPU busy."""
 
 _BLOCK = 16
-"""Heads that the compiled function compares with all others at once."""
+"""Number of heads that the compiled function compares with all others at once."""
 
 _COMPILE_FROM = 6e9
-"""Pairs of weights from which compiling pays: compiling takes about 15 seconds, and so do these without it."""
+"""Number of weight pairs above which compiling pays off: computing this many uncompiled takes about 15 seconds, as long
+as compiling.
+"""
 
 _TINY = 1e-30
-"""Stands in for a weight of 0, whose logarithm is infinite; x ln x is then below 1e-28."""
+"""Replaces a weight of 0, whose logarithm is infinite; x ln x is then below 1e-28."""
 
 logger = logging.getLogger(__name__)
 
 
 class PairwiseDivergence:
-    """Divergence of heads from each other, for map after map; on a processor compiled once there is enough to compute.
+    """Divergence between heads, map by map; compiled on a CPU once there is enough to compute.
 
     With s = p + q and G(p, q) = sum of s ln s, the divergence H(s / 2) - (H(p) + H(q)) / 2 of two distributions is
-    (G(p, p) + G(q, q)) / 4 - G(p, q) / 2: one logarithm for each weight of each pair, and none twice.
+    (G(p, p) + G(q, q)) / 4 - G(p, q) / 2: one logarithm per weight and pair.
 
     Compiled, the logarithm is a polynomial in the same loop as the sums: three to four times as fast, with a relative
-    error below 3e-7. Without a C++ compiler, everything is computed as before.
+    error below 3e-7. Without a C++ compiler, the uncompiled code is used.
 
     Args:
-        compile_from: Pairs of weights, so far and to come, from which it is compiled; infinity for never.
+        compile_from: Total number of weight pairs above which to compile; infinity for never.
     """
 
     def __init__(self, compile_from: float = _COMPILE_FROM) -> None:
@@ -57,14 +59,14 @@ class PairwiseDivergence:
         try:
             return _divergence(_sums_by_blocks(map_NM, _compiled()))
         except RuntimeError as error:
-            # A missing compiler, or one that fails; an error of the maps themselves comes up again right below.
-            logger.info("Distances between heads are computed without compiling: %s", str(error).splitlines()[0])
+            # The compiler is missing or fails; an error in the maps themselves recurs right below.
+            logger.info("Computing distances between heads without compiling: %s", str(error).splitlines()[0])
             self.compile_from = float("inf")
             return _divergence(_sums(map_NM))
 
 
 def _divergence(total_NN: Tensor) -> Tensor:
-    """The divergences from the sums of s ln s, of which the upper triangle counts."""
+    """The divergences from the upper triangle of the sums of s ln s."""
     diagonal_N = total_NN.diagonal()
     upper_NN = ((diagonal_N[:, None] + diagonal_N) / 4 - total_NN / 2).triu(1).clamp(min=0)
     return upper_NN + upper_NN.T
@@ -90,7 +92,7 @@ def _sums(map_NM: Tensor) -> Tensor:
 
 
 def _sums_by_blocks(map_NM: Tensor, sums: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """The same by a function of a block of heads and of these and all later ones."""
+    """The same, with a function of a block of heads and all heads from the block on."""
     count, size = map_NM.shape
     total_NN = torch.zeros((count, count), dtype=torch.float64)
     for start in range(0, size, _BLOCK_TILE):

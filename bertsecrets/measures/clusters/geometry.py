@@ -13,7 +13,7 @@ _MOST_GROUPS = 15
 
 
 def in_the_plane(distance_NN: Array, seed: int) -> tuple[Array, float]:
-    """Points ``[N, 2]`` by metric multidimensional scaling, settings of the paper, and Kruskal's stress-1 (0 is
+    """Points ``[N, 2]`` by metric multidimensional scaling with the paper's settings, and Kruskal's stress-1 (0 is
     perfect).
     """
     # Imported late, as below: scikit-learn takes a second, and few runs need it.
@@ -23,15 +23,17 @@ def in_the_plane(distance_NN: Array, seed: int) -> tuple[Array, float]:
         distance_NN, n_components=2, n_init=5, max_iter=1000, eps=1e-10, random_state=seed, normalized_stress=False
     )
     drawn_NN = np.linalg.norm(points_N2[:, None] - points_N2, axis=-1)
-    # Each pair once, as in the raw stress.
+    # Count each pair once, as in the raw stress.
     scale = float((drawn_NN**2).sum() / 2)
     return np.asarray(points_N2), float(np.sqrt(raw / scale)) if scale else 0.0
 
 
 def groups_of(distance_NN: Array, count: int | None = None) -> NDArray[np.int64]:
-    """The group of each head, from 0 in descending order of size, by Ward's linkage of the roots of the divergences.
+    """The group of each head, from 0 in descending order of size, by Ward's linkage on the square roots of the
+    divergences.
 
-    The root of the Jensen-Shannon divergence is a Euclidean distance (Fuglede and Topsoe 2004), as Ward's method needs.
+    The square root of the Jensen-Shannon divergence is a Euclidean distance (Fuglede and Topsoe 2004), as Ward's method
+    requires.
 
     Args:
         distance_NN: Symmetric divergences.
@@ -40,7 +42,7 @@ def groups_of(distance_NN: Array, count: int | None = None) -> NDArray[np.int64]
     from sklearn.metrics import silhouette_score
 
     heads = len(distance_NN)
-    # Two heads have a single cut, which has no silhouette.
+    # Two heads allow only one cut, which has no silhouette.
     if heads < 3:
         return np.zeros(heads, np.int64)
     root_NN = np.sqrt(distance_NN)
@@ -87,9 +89,9 @@ def _best_overlap(member_N: NDArray[np.bool_], other_N: NDArray[np.int64]) -> fl
 def same_label_is_close(
     distance_NN: Array, label_N: NDArray[np.int64], permutations: int, seed: int
 ) -> tuple[float, float, float]:
-    """Mean distance of heads with the same label, of heads with different ones, and the p-value of their being equal.
+    """Mean distance between heads with the same label and with different labels, and the p-value for equality.
 
-    The test permutes the heads over the labels; one-sided, for smaller distances within. NaN without two heads of a
+    The test permutes the labels; it is one-sided, for smaller distances within. NaN without two heads with the same
     label or without two labels.
 
     Args:
@@ -105,7 +107,7 @@ def same_label_is_close(
         return float("nan"), float("nan"), float("nan")
     within, between = float(distance_NN[same_NN].mean()), float(distance_NN[apart_NN].mean())
     generator = np.random.default_rng(seed)
-    # Permuting the heads keeps the sum over all pairs, so the mean within labels decides alone.
+    # Permuting the heads keeps the sum over all pairs, so only the mean within labels matters.
     as_close = 0
     for _ in range(permutations):
         order_N = generator.permutation(count)

@@ -1,4 +1,4 @@
-"""Distances between all pairs of heads, of the model and of the model before fine-tuning (methods C8)."""
+"""Distances between all pairs of heads, in the model and in the model before fine-tuning (methods C8)."""
 
 import math
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ Array = NDArray[np.float64]
 class Clusters(Measure):
     """Jensen-Shannon divergence between the attention of all pairs of heads, and the groups that the heads form.
 
-    The divergence of two heads is that of their rows, averaged over all real tokens of all texts; rows and columns of
-    padding are left out. Heads before fine-tuning are in the same space. Maps are kept for one batch only, so memory
-    does not depend on the number of texts: 4 bytes for each weight of a batch, twice with a model before fine-tuning.
+    The divergence of two heads is the divergence of their rows, averaged over all real tokens of all texts, without
+    padding. Heads before fine-tuning are placed in the same space. Maps are kept for one batch only, so memory does not
+    depend on the number of texts: 4 bytes per weight of a batch, or twice that with a model before fine-tuning.
 
     Columns:
         ``within_layer``: mean divergence of a head from the other heads of its layer, in nats; 0..ln 2. Not defined for
@@ -42,7 +42,7 @@ class Clusters(Measure):
         smoothing: Share of uniform attention to mix into each row; the paper's code uses 0.001.
         groups: Number of groups; None for the number with the highest silhouette.
         replicates: Bootstrap samples of the texts from which the stability of groups is computed.
-        max_examples: A random sample of this many examples; None for all. The paper takes about 1000 texts.
+        max_examples: Size of a random sample of examples; None for all. The paper uses about 1000 texts.
         seed: Seed of the samples, of the points in the plane and of the permutations.
 
     Raises:
@@ -82,7 +82,7 @@ class Clusters(Measure):
                 f"Clusters.groups is {groups}; expected a whole number from 2 to the {size} heads, or null."
             )
         self.smoothing, self.groups, self.replicates, self.seed = smoothing, groups, replicates, seed
-        # All texts first, then each bootstrap sample; own heads first, then those before fine-tuning.
+        # Indexed by all texts, then each bootstrap sample; the model's heads come before those before fine-tuning.
         shape = (1 + replicates, 2 * size, 2 * size)
         self.add_state("distance_RNN", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("rows_R", torch.zeros(1 + replicates, dtype=torch.float64), dist_reduce_fx="sum")
@@ -122,11 +122,11 @@ class Clusters(Measure):
         distance_NN = self._divergence(map_NM).to(self.distance_RNN.device)
         num_layers, num_heads, _ = self.total_LHC.shape
         size = num_layers * num_heads
-        # The divergences of both halves and between them are the same: a quarter of the work.
+        # The divergences within and between both halves are equal: a quarter of the work suffices.
         if unchanged:
             distance_NN = distance_NN.repeat(2, 2)
         generator = torch.Generator().manual_seed((self.seed << 32) + int(batch.index_B[row]))
-        # Poisson weights: the bootstrap of a stream whose length is not known; by index, so that batches do not matter.
+        # Poisson weights, a bootstrap for streams of unknown length; drawn by index, so that batches do not matter.
         weights = [1.0, *torch.poisson(torch.ones(self.replicates), generator=generator).tolist()]
         self.rows_R += length * torch.tensor(weights).to(self.rows_R)
         for replicate, weight in enumerate(weights):
@@ -135,8 +135,9 @@ class Clusters(Measure):
         return _layer_means(distance_NN[:size, :size] / length, num_layers, num_heads)
 
     def distances(self) -> tuple[Array, bool]:
-        """Mean distances ``[1 + R, 2N, 2N]``, own heads first, in all texts and in each sample; whether any head
-        differs from itself before fine-tuning."""
+        """Mean distances ``[1 + R, 2N, 2N]``, the model's heads first, over all texts and each sample; and whether any
+        head differs from itself before fine-tuning.
+        """
         mean_RNN = (self.distance_RNN / self.rows_R.clamp(min=1)[:, None, None]).cpu().numpy()
         size = mean_RNN.shape[1] // 2
         return mean_RNN, bool(mean_RNN[0, :size, size:].diagonal().any())

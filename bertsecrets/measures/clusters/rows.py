@@ -1,4 +1,4 @@
-"""What the measure of distances between heads finds beside its grid."""
+"""Results of the measure of distances between heads besides its grid."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,10 +9,10 @@ class Space:
     """The heads of one model by their distances.
 
     Args:
-        before: Whether it is the model before fine-tuning, which is taken along if it differs.
+        before: Whether it is the model before fine-tuning, which is included if it differs.
         rows: Number of rows (real tokens) that distances are averaged over.
         replicates: Bootstrap samples of the texts behind the stability of groups.
-        stress: Kruskal's stress-1 of the heads as points in the plane, 0 if it holds all distances.
+        stress: Kruskal's stress-1 of the heads as points in the plane; 0 if all distances are preserved.
         within, between: Mean distance of heads of one layer, and of different layers, in nats.
         p_layers: One-sided, of heads of one layer being no closer than others (permutation test).
     """
@@ -31,11 +31,11 @@ class Group:
     """A group of heads.
 
     Args:
-        before: Whether it is one of the model before fine-tuning.
+        before: Whether it belongs to the model before fine-tuning.
         group: Its number, from 0, the largest first.
         distance: Mean distance of its heads in nats; NaN for a single head.
-        stability: Mean over the bootstrap samples of its highest Jaccard index with a group there, 0..1; NaN without
-            samples.
+        stability: Mean over bootstrap samples of its highest Jaccard index with a group in the sample, 0..1; NaN
+            without samples.
     """
 
     KEYS: ClassVar = ("group",)
@@ -48,7 +48,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Place:
-    """A head as a point in the plane, where heads near each other attend alike, and its group."""
+    """A head as a point in the plane, in which nearby heads attend similarly, and its group."""
 
     before: bool
     layer: int
@@ -63,7 +63,7 @@ class Tuned:
     """What fine-tuning did to the distances between heads; none if the models are the same.
 
     Args:
-        stress: Stress of the plane that holds the heads of both models.
+        stress: Stress of the plane with the heads of both models.
         correlation: Spearman's rank correlation of the distances between heads before and after.
         nearest_to_self: Number of heads whose nearest head of the model before fine-tuning is the same head.
     """
@@ -75,7 +75,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Moved:
-    """A head in the plane of both models, after fine-tuning and before, and its distance in nats from itself before."""
+    """A head in the plane of both models, after and before fine-tuning, and the distance between the two in nats."""
 
     layer: int
     head: int

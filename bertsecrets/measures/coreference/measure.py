@@ -38,25 +38,24 @@ class Coreference(Measure):
     """How often a head attends from a mention to one of its antecedents (Clark et al. 2019, section 4.3; methods C6).
 
     From the head word of each mention that has an antecedent, the attention to the head words of the candidates is
-    compared: summed over the tokens of a candidate, averaged over those of the mention. The answer is right if the
-        largest goes to the
-    head word of an earlier mention of the same entity (in GAP, of one of the two names).
+    compared: summed over the tokens of a candidate, averaged over those of the mention. The answer is correct if the
+    largest goes to the head word of an earlier mention of the same entity (in GAP, of one of the two names).
 
     Columns:
-        ``all``, ``pronoun``, ``proper``, ``nominal``: share of right answers, for all such mentions and for those whose
-            head word is a pronoun, a name or a common noun; 0..1.
+        ``all``, ``pronoun``, ``proper``, ``nominal``: share of correct answers, for all such mentions and for those
+            whose head word is a pronoun, a name or a common noun; 0..1.
 
-    Standard errors allow for mentions of one document being alike (ratio estimator over documents). A paired comparison
-    with another model weighs windows, not mentions, equally. Mentions whose antecedents all lie outside of their window
-    do not count.
+    Standard errors account for the correlation of mentions in a document (ratio estimator over documents). A paired
+    comparison with another model weighs windows, not mentions, equally. Mentions with all antecedents outside their
+    window do not count.
 
     Args:
-        candidates: Head words of ``earlier`` mentions, the same that the baselines choose from; of all ``others``; or
-            all other ``words``. Where a data set offers choices (GAP), they are the candidates.
+        candidates: Head words of ``earlier`` mentions (as for the baselines), of all ``others``, or all other
+            ``words``. If the data set lists choices (GAP), they are the candidates.
         windows: ``all`` windows of a document, or only the ``first``: with ``task.training.max_length=128``, the
             paper's truncated documents.
-        splits: Random splits of the documents, a third of which chooses the best heads and the others score them.
-        max_examples: A random sample of this many windows; None for all.
+        splits: Random splits of the documents: one third to choose the best heads, the rest to score them.
+        max_examples: Size of a random sample of windows; None for all.
         seed: Seed of the splits.
 
     Raises:
@@ -105,7 +104,7 @@ class Coreference(Measure):
         """Find the mentions that have an antecedent in their window.
 
         Raises:
-            UserError: If the examples have no mentions, or none counts.
+            UserError: If the examples have no mentions that count.
         """
         if not any(annotation.mentions for example in split.examples for annotation in example.annotations):
             raise UserError(
@@ -118,7 +117,7 @@ class Coreference(Measure):
         self._texts, self._position = [], {}
         for example, row in zip(split.examples, split.rows, strict=True):
             key = example.index if example.document is None else example.document
-            # The first that comes is the document's first window.
+            # The first one seen is the document's first window.
             later = key in documents and self.windows == "first"
             of_text = [ask(annotation, set(row.words), self.candidates) for annotation in example.annotations[:1]]
             self._position[example.index] = len(self._texts)
@@ -134,8 +133,8 @@ class Coreference(Measure):
             )
         if outside or vanished:
             rank_zero_info(
-                f"{counted:,} mentions count; {outside:,} whose antecedents all lie outside of their window do not, "
-                f"nor do {vanished:,} without tokens of their own or of an antecedent."
+                f"{counted:,} mentions count; excluded are {outside:,} with all antecedents outside their window and "
+                f"{vanished:,} without tokens or without an antecedent with tokens."
             )
         self._document_E = np.array(document_of)
         layers, heads, _ = self.total_LHC.shape
@@ -170,7 +169,7 @@ class Coreference(Measure):
         return [self._texts[self._position[index]].questions for index in batch.index_B.tolist()]
 
     def _correct(self, attention_BHQK: Tensor, batch: Batch, questions: Sequence[Sequence[Question]]) -> Tensor:
-        """Right answers of each window, head and kind, ``[B, H, T]``."""
+        """Correct answers of each window, head and kind, ``[B, H, T]``."""
         size, heads = attention_BHQK.shape[:2]
         correct_BHT = attention_BHQK.new_zeros((size, heads, len(KINDS)))
         for row, text_questions in enumerate(questions):
@@ -186,8 +185,8 @@ class Coreference(Measure):
         return ratio_grid(self, self.correct_NLHT, self._mentions(self.seen_E.tolist())[0])
 
     def _mentions(self, seen: Sequence[float]) -> tuple[Array, Array]:
-        """Mentions that count ``[N, T]``, and right answers of the baselines ``[N, B, T]``, of the windows seen so
-        often.
+        """Mentions that count ``[N, T]``, and correct answers of the baselines ``[N, B, T]``, weighted by how often
+        each window was seen.
         """
         documents = len(self.correct_NLHT)
         mentions_NT = np.zeros((documents, len(KINDS)))
@@ -202,7 +201,7 @@ class Coreference(Measure):
         return mentions_NT, baseline_NBT
 
     def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[Mentions | Baseline | Documents]:
-        """Table 2 of the paper, all kinds of mentions together first; no kinds with too few documents."""
+        """Table 2 of the paper, starting with all mentions, without kinds that have too few documents."""
         times_seen = self.seen_E.tolist()
         seen = [example for example, times in enumerate(times_seen) if times]
         documents = Documents(
@@ -233,7 +232,7 @@ class Coreference(Measure):
             chosen = choose_and_score(correct_NC, baseline_NB, mentions_N, chooses_SN)
             if chosen is None:
                 continue
-            # All kinds come first, and have whatever a kind has.
+            # All kinds come first and have every entry that a kind can have.
             overall_S = chosen.choice_S if overall_S is None else overall_S
             one_head = scored_ratios(correct_NC[:, overall_S, None], mentions_N, chooses_SN)
             of_baselines, number = ratios(baseline_NB, mentions_N), int(mentions_N.sum())
@@ -300,7 +299,7 @@ def answers_right(attention_HQK: Tensor, word_S: Tensor, questions: Sequence[Que
 
 
 def _kind_XT(questions: Sequence[Question]) -> Tensor:
-    """Whether each question is of each kind, all of ``all``; float64."""
+    """Whether each question is of each kind (``all`` includes every question); float64."""
     return torch.tensor(
         [[float(kind in ("all", question.kind)) for kind in KINDS] for question in questions], dtype=torch.float64
     )

@@ -1,4 +1,4 @@
-"""The anaphors of a text: which mentions ask for an antecedent, among which words, and what the baselines answer."""
+"""The anaphors of a text, their candidate antecedents, and the answers of the baselines."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -20,8 +20,9 @@ class Question:
         asks: Index of its head word.
         kind: Its kind.
         candidates: Indices of the words to choose from, ascending.
-        right: Those that are head words of an antecedent.
-        baselines: For each of ``BASELINES``, whether its choice is right, 0 or 1; for the random one, the probability.
+        right: The candidates that are head words of an antecedent.
+        baselines: For each of ``BASELINES``, whether its choice is correct, 0 or 1; for the random baseline, the
+            probability.
     """
 
     asks: int
@@ -33,13 +34,13 @@ class Question:
 
 @dataclass(frozen=True)
 class TextQuestions:
-    """The questions of a text, and what does not count.
+    """The questions of a text, and counts of excluded mentions.
 
     Args:
-        questions: One for each anaphor that counts.
-        outside: Anaphors whose antecedents all lie outside of the text.
-        vanished: Anaphors without tokens, or whose antecedents have none.
-        unanswered: Mentions that ask for an antecedent among choices of which none is one (GAP).
+        questions: One per anaphor that counts.
+        outside: Anaphors with all antecedents outside the text.
+        vanished: Anaphors without tokens, or without an antecedent with tokens.
+        unanswered: Mentions without a correct choice (GAP).
     """
 
     questions: tuple[Question, ...]
@@ -51,14 +52,13 @@ class TextQuestions:
 def ask(annotation: Annotation, present: Collection[int], candidates: Candidates = "earlier") -> TextQuestions:
     """The questions of a text.
 
-    An anaphor is a mention with an antecedent: an earlier mention of its entity, or one of the choices that the data
-    set offers. Mentions with the same head word as the anaphor are no candidates.
+    An anaphor is a mention with an antecedent: an earlier mention of its entity, or one of the data set's choices.
+    Mentions with the same head word as the anaphor are not candidates.
 
     Args:
         annotation: The words and mentions.
         present: Indices of the words that have tokens.
-        candidates: Where there are no choices: head words of ``earlier`` mentions, of all ``others``, or all other
-            ``words``.
+        candidates: Without choices: head words of ``earlier`` mentions, of all ``others``, or all other ``words``.
     """
     questions = []
     outside = vanished = unanswered = 0

@@ -1,4 +1,4 @@
-"""What the coreference measure finds beside its grid."""
+"""Results of the coreference measure besides its grid."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from bertsecrets.statistics.corrections import LEVEL
 
 @dataclass(frozen=True)
 class Mentions:
-    """The best head for a kind of mention: chosen on a third of the documents and scored on the others, over random
+    """The best head for a kind of mention, chosen on one third of the documents and scored on the rest, over random
     splits.
 
     Args:
@@ -17,9 +17,9 @@ class Mentions:
         layer, head: The head chosen most often for this kind.
         chosen: Share of the splits that chose it.
         accuracy: Share of the anaphors whose antecedent the chosen head attends to most.
-        one_head: The same for the head chosen for all kinds together, as the paper shows one head.
-        rules: Share that the baseline ``rule_based`` finds, on all documents.
-        chosen_on_all: Accuracy of the head that is best on all documents, scored on the same ones, as in the paper.
+        one_head: The same for one head chosen for all kinds, as in the paper.
+        rules: Accuracy of the baseline ``rule_based`` on all documents.
+        chosen_on_all: Accuracy of the best head on all documents, scored on the same documents, as in the paper.
         layer_on_all, head_on_all: That head.
     """
 
@@ -39,15 +39,15 @@ class Mentions:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline, and how much better the best head for a kind of mention is.
+    """A baseline, and the gain of the best head for a kind of mention.
 
     Args:
         mention: The kind of mention.
         baseline: ``nearest``, ``head_match``, ``rule_based`` or ``random``.
         layer, head: The head of this kind.
         accuracy: Share of the anaphors whose antecedent the baseline finds, on all documents.
-        gain: The head's accuracy minus the baseline's on the documents that score.
-        p_gain: Two-sided, of no gain, the splits combined; corrected over kinds and baselines.
+        gain: The head's accuracy minus the baseline's on the scored documents.
+        p_gain: Two-sided p-value of no gain, combined over splits and corrected over kinds and baselines.
     """
 
     mention: str
@@ -66,14 +66,14 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents, what was left out, and the settings that a page tells.
+    """The documents, counts of excluded mentions, and settings for the page.
 
     Args:
-        corpus: Name of the task that brought the documents.
-        documents, texts: Documents, and windows of them, that were read.
-        outside: Mentions that do not count because all antecedents lie outside of their window.
-        vanished: Mentions that do not count because they or all antecedents have no token of their own.
-        unanswered: Mentions of which no offered choice is an antecedent; they do not count.
+        corpus: Name of the task with the documents.
+        documents, texts: Numbers of documents and of windows read.
+        outside: Mentions excluded because all antecedents are outside their window.
+        vanished: Mentions excluded because they or all antecedents have no token.
+        unanswered: Mentions excluded because none of the choices is an antecedent.
         splits: Random splits of the documents.
         candidates, windows: Settings of the measure.
     """

@@ -23,20 +23,20 @@ _NOT_PLURAL = ("ss", "us", "is")
 
 
 def nearest(anaphor: Mention, candidates: Sequence[Mention]) -> Mention | None:
-    """The candidate whose head word is nearest; of two as near, the earlier."""
+    """The candidate with the nearest head word; in a tie, the earlier."""
     return min(
         candidates, key=lambda mention: (abs(mention.head - anaphor.head), mention.head, mention.first), default=None
     )
 
 
 def head_match(anaphor: Mention, candidates: Sequence[Mention], words: Sequence[Word]) -> Mention | None:
-    """The nearest candidate with the same head word, upper and lower case alike; None if there is none."""
+    """The nearest candidate with the same head word, ignoring case; None if there is none."""
     form = words[anaphor.head].form.lower()
     return nearest(anaphor, [mention for mention in candidates if words[mention.head].form.lower() == form])
 
 
 def rule_based(anaphor: Mention, candidates: Sequence[Mention], words: Sequence[Word]) -> Mention | None:
-    """The nearest candidate of the first sieve that lets any through.
+    """The nearest candidate in the first sieve that passes any.
 
     The sieves are: the same words; the same head word; agreement in person, number and gender as far as both are known;
     any.
@@ -62,7 +62,9 @@ def agree(first: Agreement, second: Agreement) -> bool:
 
 
 def agreement_of(mention: Mention, words: Sequence[Word]) -> Agreement:
-    """Person, number and gender: of a pronoun by a table; else by titles, words for men and women, and the ending."""
+    """Person, number and gender: from a table for pronouns; otherwise from titles, words for men and women, and the
+    ending.
+    """
     head = words[mention.head]
     if mention.kind == "pronoun":
         return PRONOUNS.get(head.form.lower(), Agreement(None, None, None))

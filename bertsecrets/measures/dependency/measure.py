@@ -57,13 +57,13 @@ class Dependency(Measure):
         ``all``, ``<relation>``: share of the words with this relation to their head that point to it; 0..1.
         ``all_from_head``, ``<relation>_from_head``: the same for the other direction.
 
-    Standard errors allow for words of one sentence being alike (ratio estimator over sentences). A paired comparison
-    with another model weighs sentences, not words, equally. Words without tokens of their own and the words that depend
-    on them do not count, nor do sentences that were truncated.
+    Standard errors account for the correlation of words in a sentence (ratio estimator over sentences). A paired
+    comparison with another model weighs sentences, not words, equally. Words without tokens, words that depend on them,
+    and truncated sentences do not count.
 
     Args:
-        relations: Relations with columns of their own; None for all of the treebank with at least ``min_count`` words,
-            except roots and punctuation.
+        relations: Relations with separate columns; None for all relations with at least ``min_count`` words, except
+            roots and punctuation.
         min_count: Least number of words of a relation, with ``relations=None``.
         offsets: Positions of the word that a fixed-offset baseline predicts, minus that of the word.
         from_word: ``mean`` over the tokens of the attending word, or its ``first`` token only, the default of the
@@ -71,8 +71,8 @@ class Dependency(Measure):
         possessive: Whether the attention of an 's stands in for that of the possessor before it, as in the paper.
         punctuation: Whether punctuation counts in ``all``, as in the paper.
         root: Whether roots count in ``all``, always as wrong, as in the paper.
-        splits: Random splits of the sentences, a third of which chooses the best heads and the others score them.
-        max_examples: A random sample of this many sentences; None for all.
+        splits: Random splits of the sentences: one third to choose the best heads, the rest to score them.
+        max_examples: Size of a random sample of sentences; None for all.
         seed: Seed of the splits.
 
     Raises:
@@ -137,9 +137,7 @@ class Dependency(Measure):
                 "task.training.max_length."
             )
         if left_out:
-            rank_zero_warn(
-                f"The dependency measure leaves out {len(left_out):,} truncated sentences of {len(split):,}."
-            )
+            rank_zero_warn(f"The dependency measure skips {len(left_out):,} truncated sentences of {len(split):,}.")
         counts = relation_counts(split.examples, left_out)
         if not any(counts):
             raise UserError(
@@ -152,7 +150,7 @@ class Dependency(Measure):
         for relation in relations:
             if relation not in counts:
                 raise UserError(
-                    f"Relation '{relation}' of measure.dependency.relations occurs in none of the {len(split):,} "
+                    f"Relation '{relation}' of measure.dependency.relations does not occur in the {len(split):,} "
                     f"sentences; {choices(relation, counts)}."
                 )
         self.counting = Counting(relations, self.possessive, self.punctuation, self.root, left_out)
@@ -168,11 +166,10 @@ class Dependency(Measure):
         )
         layers, heads, _ = self.total_LHC.shape
         device = self.total_LHC.device
-        # A run takes one process's columns for granted: all processes read the same sentences.
+        # All processes must have the same columns, so all read the same sentences.
         self._add_sums(layers, heads, device)
         size, positions = len(labels), len(self.offsets)
-        # The largest state, of a number for each sentence, relation and head.
-        # A count in a sentence is at most its length.
+        # The largest state: one number per sentence, relation and head. A count in a sentence is at most its length.
         small = torch.uint8 if longest <= _BYTE else torch.int32
         states = {
             "correct_NLHDR": torch.zeros((sentences, layers, heads, 2, size), dtype=small, device=device),
@@ -203,7 +200,7 @@ class Dependency(Measure):
         self.add(layer, batch, (correct_BHDR / words_BR[:, None, None]).flatten(2))
 
     def _add_words(self, gold: Gold, positions: Sequence[int], words_BR: Tensor) -> None:
-        """Count the words, and those that fixed offsets predict: the same for every layer."""
+        """Count the words and those that fixed offsets predict, which are the same for every layer."""
         right_BOW = gold.correct(gold.at_offsets(self.offsets)).to(words_BR)
         self.words_NR[list(positions)] += words_BR.to(self.words_NR)
         self.offset_NOR[list(positions)] += (right_BOW @ gold.counts_BWR.to(words_BR)).to(self.offset_NOR)
@@ -274,7 +271,7 @@ class Dependency(Measure):
             return None
         best = int(offset_NO.sum(0).argmax())
         layer, head, direction = map(int, np.unravel_index(chosen.candidate, correct_NLHD.shape[1:]))
-        # Better than every offset: the largest p-value (Berger 1982), so that no offset has to be chosen.
+        # To be better than every offset, use the largest p-value (Berger 1982), so that no offset has to be chosen.
         p_S = chosen.gains.exceeds_zero().max(1)
         row = Relation(
             relation=relation,
@@ -299,9 +296,7 @@ def _sum_as_it_is(state: Tensor) -> Tensor:
 
 
 def _corrected(rows: Sequence[Relation], tests: Sequence[Array]) -> tuple[tuple[int, int], list[Relation]]:
-    """How many relations are significant in a single split, from and to, and rows whose p-values are corrected over
-    them.
-    """
+    """The least and most relations significant in a single split, and rows with p-values corrected over relations."""
     apart = [index for index, row in enumerate(rows) if row.relation != ALL]
     if not apart:
         return (0, 0), list(rows)

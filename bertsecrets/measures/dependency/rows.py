@@ -1,4 +1,4 @@
-"""What the dependency measure finds beside its grid."""
+"""Results of the dependency measure besides its grid."""
 
 from dataclasses import dataclass
 
@@ -8,19 +8,20 @@ from bertsecrets.statistics.corrections import LEVEL
 
 @dataclass(frozen=True)
 class Relation:
-    """The best head of a relation: chosen on a third of the sentences and scored on the others, over random splits.
+    """The best head for a relation, chosen on one third of the sentences and scored on the rest, over random splits.
 
     Args:
         relation: The relation; ``all`` for all words.
-        words: Its words.
+        words: Its number of words.
         layer, head: The head chosen most often.
         from_head: Whether the head word attends to its dependents, rather than a dependent to its head.
         chosen: Share of the splits that chose it.
         accuracy: Share of the words whose head the chosen head points to.
-        offset, baseline: The best fixed offset on all sentences, and its share there.
+        offset, baseline: The best fixed offset on all sentences, and its accuracy there.
         gain: Accuracy minus that of this offset on the same sentences.
-        p_gain: Of no gain over some offset, the splits combined; corrected over the relations, except for ``all``.
-        chosen_on_all: Accuracy of the head that is best on all sentences, scored on the same ones, as in the paper.
+        p_gain: P-value of no gain over some offset, combined over splits and corrected over relations, except for
+            ``all``.
+        chosen_on_all: Accuracy of the best head on all sentences, scored on the same sentences, as in the paper.
     """
 
     relation: str
@@ -44,18 +45,18 @@ class Relation:
 
 @dataclass(frozen=True)
 class Treebank:
-    """The sentences, what was left out, and the settings that a page tells.
+    """The sentences, counts of excluded words, and settings for the page.
 
     Args:
-        corpus: Name of the task that brought the sentences.
+        corpus: Name of the task with the sentences.
         sentences: Sentences that count.
-        truncated: Sentences longer than the model or ``max_length``, left out.
-        vanished: Words without a token of their own, which do not count, nor do the words that depend on them.
+        truncated: Sentences skipped because they exceed the model's limit or ``max_length``.
+        vanished: Words without a token; they and the words that depend on them do not count.
         splits: Random splits of the sentences.
-        single_low, single_high: Least and most relations whose best head would beat every offset by one split alone,
+        single_low, single_high: Least and most relations whose best head beats every offset in a single split,
             corrected.
         from_word, possessive, punctuation, root: Settings of the measure.
-        min_count: Its least number of words of a relation; None where the relations were given.
+        min_count: Its least number of words per relation; None if the relations were given.
     """
 
     corpus: str

@@ -1,4 +1,4 @@
-"""Attention between words, and the dependencies that it is compared with."""
+"""Attention between words, and the dependencies for comparison."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,11 @@ FromWord = Literal["mean", "first"]
 
 
 def word_maps(attention_BHQK: Tensor, word_BS: Tensor, words: int, from_word: FromWord = "mean") -> Tensor:
-    """Attention between W words, ``[B, H, W, W]``: summed into a word's tokens, averaged over those it comes from.
+    """Attention between W words, ``[B, H, W, W]``: summed over the attended word's tokens, averaged over the attending
+    word's.
 
-    Tokens of no word, such as [CLS] and [SEP], are left out, so a row may sum to less than 1. A word without tokens has
-    a row and a column of zeros.
+    Tokens outside words, such as [CLS] and [SEP], are ignored, so a row may sum to less than 1. A word without tokens
+    has a row and a column of zeros.
 
     Args:
         attention_BHQK: Attention between tokens.
@@ -51,7 +52,7 @@ def pointed_to(word_BHWW: Tensor, candidate_BWW: Tensor) -> Tensor:
     barred_B1WW = ~candidate_BWW[:, None]
     return torch.stack(
         [
-            # -1 is below any attention, also below 0 of a word that gets none.
+            # -1 is below any attention, including the 0 of a word that receives none.
             direction_BHWW.masked_fill(barred_B1WW, -1.0).argmax(-1)
             for direction_BHWW in (word_BHWW, word_BHWW.transpose(-1, -2))
         ],
@@ -61,12 +62,12 @@ def pointed_to(word_BHWW: Tensor, candidate_BWW: Tensor) -> Tensor:
 
 POSSESSIVE = frozenset({"poss", "nmod:poss"})
 CLITICS = frozenset({"'s", "s'", "’s"})
-"""The words after a possessor that stand in for it: those of the paper's code, and one with a typographic
+"""Possessive markers whose attention replaces the possessor's: those in the paper's code, and one with a typographic
 apostrophe.
 """
 
 SYNTACTIC_RELATIONS = ("nsubj", "obj", "dobj", "amod", "advmod")
-"""The relations of Voita et al. 2019 and Pande et al. 2021, by the names of Universal and Stanford Dependencies."""
+"""The relations of Voita et al. 2019 and Pande et al. 2021, with Universal and Stanford Dependencies names."""
 
 _PUNCTUATION = frozenset({"punct", "p"})
 _ROOT = "root"
@@ -74,7 +75,7 @@ _ROOT = "root"
 
 @dataclass(frozen=True)
 class Counting:
-    """Which words count, and for which relations.
+    """Settings for the words that count, and their relations.
 
     Args:
         relations: Relations that are also counted separately.
@@ -96,10 +97,10 @@ class Gold:
     """The dependencies of B sentences with up to W words.
 
     Args:
-        head_BW: Index of each word's head; -1 for roots and where there is no word.
+        head_BW: Index of each word's head; -1 for roots and padding.
         asks_BW: The word whose attention is read for a word's head: the word itself, except under the possessive rule.
         counts_BWR: Whether a word counts for all words (R = 0) and for each relation.
-        candidate_BWW: Whether one word may be the head of another: two words with tokens, of one sentence.
+        candidate_BWW: Whether one word may be the head of another: both have tokens and are in the same sentence.
         last_B: Index of the last word.
         vanished: Words without tokens, in the sentences that count.
     """
@@ -181,12 +182,12 @@ def relation_counts(examples: Iterable[Example], left_out: frozenset[int]) -> Co
 
 
 def is_listed(relation: str) -> bool:
-    """Whether a relation gets a row in the paper's table: neither roots nor punctuation do."""
+    """Whether a relation has a row in the paper's table; roots and punctuation do not."""
     return bool(relation) and relation.lower() != _ROOT and not is_punctuation(relation)
 
 
 def is_punctuation(relation: str) -> bool:
-    """Whether a relation is that of a punctuation mark."""
+    """Whether a relation is for punctuation."""
     return relation.lower() in _PUNCTUATION
 
 

@@ -1,6 +1,4 @@
-"""Annotated links between a frame's target and its elements as token pairs, and the random placements that they are
-tested against.
-"""
+"""Annotated links between a frame's target and its elements as token pairs, and random placements for testing them."""
 
 import warnings
 from collections import Counter, OrderedDict, defaultdict
@@ -49,11 +47,11 @@ def links_of(batch: Batch, pairs: Pairs, direction: Direction, matching: Matchin
 
     Args:
         batch: A batch with annotated frames.
-        pairs: ``all`` takes every pair of an element's token with a target's. ``zip`` pairs the first with the first,
-            the second with the second until one side ends, as the original code does.
-        direction: Which end attends to which.
+        pairs: ``all`` uses every pair of an element token and a target token. ``zip`` pairs first with first, second
+            with second, until one side ends, like the original code.
+        direction: Direction of attention.
         matching: ``offsets`` uses the tokens at their positions. ``kovaleva`` uses, for each token, the first equal
-            token of the example, as the original code does.
+            token of the example, like the original code.
     """
     links = []
     word_BS, special_BS = batch.word_BS.tolist(), batch.special_BS.tolist()
@@ -117,7 +115,7 @@ def _stretch(position: int, special: list[bool], real: list[bool]) -> range:
 
 @dataclass(frozen=True)
 class Placements:
-    """Placements of N links: where they are, and where else their pairs fit; M placements with J pairs.
+    """Placements of N links: their own and all others where their pairs fit; M placements with J pairs.
 
     The placements of a link are contiguous, its own placement first.
 
@@ -203,14 +201,14 @@ def placements_within(link: Link, moved: Moved) -> list[tuple[Pair, ...]]:
 
 
 def fixed_offsets(links: Iterable[Link]) -> Counter[int]:
-    """Number of links with a pair at each signed distance (attended minus attending): what a fixed offset can reach."""
+    """Number of links with a pair at each signed distance (attended minus attending), reachable by a fixed offset."""
     return Counter(offset for link in links for offset in {key - query for query, key in link.pairs})
 
 
 def drawn_placements(
     links: Sequence[Link], placements: Placements, index_B: Tensor, permutations: int, seed: int
 ) -> Tensor:
-    """Draw one placement of every link, R times, each placement equally likely; int32 ``[N, R]``, 0 for its own.
+    """Draw one placement per link, R times, each equally likely; int32 ``[N, R]``, 0 for the link's own.
 
     Args:
         links, placements: Links of one batch, at least one, and their placements.
@@ -243,7 +241,7 @@ def averages(links: Sequence[Link], placements: Placements, drawn_NR: Tensor) ->
     device = placements.link_M.device
     placement_RN = drawn_NR.T.to(device) + placements.first_N.int()
     share_N = torch.tensor([1 / rows[link.row] for link in links], dtype=torch.float64, device=device)
-    # In sparse rows of equal length: a dense matrix would be nearly all zeros.
+    # Sparse, because a dense matrix would be nearly all zeros.
     start_R = torch.arange(0, placement_RN.numel() + 1, len(links), dtype=torch.int32, device=device)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
@@ -274,7 +272,7 @@ def p_values(
     raw_N = (1 + (drawn_RN >= least_N).sum(0)) / (1 + len(drawn_RN))
     all_RN = np.concatenate((observed_N[None], drawn_RN))
     mean_N, spread_N = all_RN.mean(0), all_RN.std(0)
-    # Where nothing varies, nothing can be shown: no drawing is below the observed value.
+    # Without variation nothing is significant: no drawing is below the observed value.
     scale_N = np.where(spread_N > tolerance, 1 / np.maximum(spread_N, tolerance), 0.0)
     order = np.argsort(-(observed_N - mean_N) * scale_N, kind="stable")
     standard_RN = ((drawn_RN - mean_N) * scale_N)[:, order]
@@ -286,17 +284,17 @@ def p_values(
 
 
 _LARGEST = 32
-"""Largest number of links that exchange placements, which bounds the placements of a link."""
+"""Largest number of links that exchange placements; it limits the placements of a link."""
 _KEPT = 256
 """Number of blocks whose permutations are kept in memory."""
 
 
 class Exchange:
-    """Blocks of links within which a random permutation gives every link the placement of another.
+    """Blocks of links whose placements are randomly permuted.
 
     The links of a block are in different examples, in sentences with the same number of tokens before and in them, so
-    that the placements of one fit the sentences of all. If only absolute positions matter, every permutation of them is
-    equally likely; the drawings are exact permutations, which use every link's placement once.
+    that the placements of one fit the sentences of all. If only absolute positions matter, every permutation is equally
+    likely; the drawings are exact permutations, which use every link's placement once.
 
     Args:
         links: Index of the example and link, for all links; those whose pairs leave their sentence stay alone.
@@ -320,7 +318,7 @@ class Exchange:
             indices = sorted(examples)
             order = [indices[number] for number in torch.randperm(len(indices), generator=generator).tolist()]
             ordered = [(index, link) for index in order for link in examples[index]]
-            # One by one in turn: links of one sentence, which follow each other, fall into different blocks.
+            # Distributed in turn, so that consecutive links of one sentence are in different blocks.
             blocks = max(-(-len(ordered) // _LARGEST), max(map(len, examples.values())))
             for start in range(blocks):
                 members = ordered[start::blocks]
@@ -330,9 +328,7 @@ class Exchange:
         self._drawn: OrderedDict[int, Tensor] = OrderedDict()
 
     def others(self, index: int, link: Link) -> list[tuple[Pair, ...]]:
-        """The placements of the other links of the block, in this link's sentence; none for a link that was not
-        given.
-        """
+        """The placements of the block's other links in this link's sentence; none for an unknown link."""
         if (index, link.number) not in self.member_of:
             return []
         block, own_number = self.member_of[index, link.number]

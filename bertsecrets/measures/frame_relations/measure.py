@@ -49,7 +49,7 @@ from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import LEVEL
 
 _MOVED: dict[str, Moved] = {"position": "together", "received": "attending"}
-"""What the baselines within a sentence move; the other one takes the links of other sentences."""
+"""What the baselines within a sentence move; the third baseline uses links of other sentences."""
 
 _WEIGHT = "attention weight, mean over sentences"
 _SHOWN, _BATCH = 3, 64
@@ -72,7 +72,7 @@ class _Links:
     def per_example(self, weights: Mapping[str, Tensor]) -> Tensor:
         """Columns for each example, ``[B, H, C]``, from the weights of all placements."""
         elsewhere = [placements.mean_elsewhere(weights[name]) for name, placements in self.placements.items()]
-        # A link's own placement does not depend on what is moved.
+        # A link's own placement is the same for all baselines.
         name, placements = next(iter(self.placements.items()))
         weight_NH = weights[name][placements.first_N]
         length_N1 = self.batch.lengths_B.to(weight_NH.device)[placements.row_N, None]
@@ -86,19 +86,19 @@ class _Links:
 
 
 class FrameRelations(Measure):
-    """Attention along annotated frame relations, and whether position or the attended word explains it.
+    """Attention along annotated frame relations, tested against position and attended word as explanations.
 
     Columns, averaged over examples (an example's number is the mean over its frames):
         ``weight``: the largest attention weight among the token pairs of the link (methods K3).
-        ``position``: the same in other placements of the sentence: the pairs moved together, so that all signed
-            distances stay. A head that attends at a fixed offset gives these placements as much as the link.
-        ``received``: the same from other placements of the sentence: the attending tokens moved, the attended ones
-            kept. A head that attends to such words from everywhere gives these placements as much as the link.
+        ``position``: the same for other placements in the sentence, with the pairs moved together so that all signed
+            distances are kept. A head that attends at a fixed offset gives these placements as much as the link.
+        ``received``: the same for other placements in the sentence, with only the attending tokens moved. A head that
+            attends to such words from everywhere gives these placements as much as the link.
         ``other_links``: the same at the placements of the links of other sentences with as many tokens before and in
-            them. A head that attends by absolute position gives these placements as much as the link; elements stand
-            early and targets late.
+            them. A head that attends by absolute position gives these placements as much as the link; elements tend to
+            be early and targets late.
         ``over_position``, ``over_received``, ``over_other_links``: ``weight`` minus each.
-        ``uniform``: what uniform attention gives, 1 / number of tokens.
+        ``uniform``: the weight under uniform attention, 1 / number of tokens.
         ``p_position``, ``p_received``, ``p_other_links``: one-sided p-values of the hypothesis that a link's own
             placement is no better than the others: the share of ``permutations`` random drawings of a placement for
             every link (including its own; for ``other_links``, random permutations of the links of equally long
@@ -112,14 +112,14 @@ class FrameRelations(Measure):
 
     Args:
         pairs, direction, matching: See :func:`bertsecrets.measures.frame_relations.links.links_of`.
-        permutations: Drawings of each test, the same for every head; the smallest p-value, corrected or not, is
-            1 / (permutations + 1). None for 5,000, of which 250 decide at the 5 % level. So few that fewer than 20
-            decide cause a warning.
-        max_examples: A random sample of this many examples; None for all. Links of other examples are not used at all.
+        permutations: Drawings of each test, the same for every head; the smallest p-value, corrected or not, is 1 /
+            (permutations + 1). None for 5,000, of which 250 decide at the 5 % level. A warning is given if fewer than
+            20 decide.
+        max_examples: Size of a random sample of examples; None for all. Links of other examples are not used at all.
         framenet: The ``framenet`` section of the configuration; without ``root`` and ``published`` the annotation of
             the evaluation set is used.
         example: Text of the sentence to show; by default, or if it has no link, the first sentence with a link.
-        required: Whether a task without frames and without FrameNet is an error; else the measure is left out.
+        required: Whether a task without frames and without FrameNet is an error; otherwise the measure is skipped.
         seed: Seed of the drawings, combined with each example's index: results do not depend on batches and processes.
 
     Raises:
@@ -133,10 +133,10 @@ class FrameRelations(Measure):
         Column("weight", "weight", _WEIGHT),
         Column("position", "same distance elsewhere", _WEIGHT),
         Column("received", "same word from elsewhere", _WEIGHT),
-        Column("other_links", "places of other sentences' links", _WEIGHT),
+        Column("other_links", "positions of other sentences' links", _WEIGHT),
         Column("over_position", "beyond the same distance elsewhere", _WEIGHT),
         Column("over_received", "beyond the same word from elsewhere", _WEIGHT),
-        Column("over_other_links", "beyond the places of other sentences' links", _WEIGHT),
+        Column("over_other_links", "beyond positions of other sentences' links", _WEIGHT),
         Column("uniform", "uniform attention", _WEIGHT, role="baseline"),
         *(
             Column(f"p_{name}{end}", f"p, {label}{text}", "p-value", (0.0, 1.0), role="p_value")
@@ -193,7 +193,7 @@ class FrameRelations(Measure):
         examples = data.evaluation_dataset(data.evaluation_names[0]).examples
         if any(annotation.frames for example in examples for annotation in example.annotations):
             return None
-        return f"Task {data.task.name} has no frames and framenet.root is not given: relation heads are left out."
+        return f"Task {data.task.name} has no frames and framenet.root is not given; relation heads are skipped."
 
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
         """FrameNet's sentences, read once; None for the evaluation set without FrameNet."""
@@ -242,7 +242,7 @@ class FrameRelations(Measure):
         """Means, standard errors and counts, reduced over all processes, and p-values as further columns."""
         grid = super().compute()
         count_LH = grid.count_LHC[:, :, 0]
-        # Sums, as the drawings are: a division by the count would only add rounding.
+        # Compare sums, like the drawings; dividing by the count would only add rounding.
         observed_N = self.total_LHC[:, :, 0].flatten().cpu().numpy()
         values = []
         for drawn_LRH in self.drawn_LTRH.cpu().unbind(1):
@@ -285,7 +285,7 @@ class FrameRelations(Measure):
         ]
 
     def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[RelationRow]:
-        """The links, what a fixed offset could reach, and an example with maps of the heads with the most attention.
+        """The links, counts of links at each offset, and an example with maps of the heads with the most attention.
 
         Raises:
             UserError: If no sentence has a link.
@@ -294,7 +294,7 @@ class FrameRelations(Measure):
         assert split is not None
         if not self._links:
             raise UserError(
-                "No sentence has a frame with an element to link to its target; give annotated sentences with "
+                "No sentence has a frame with an element linked to its target; give annotated sentences with "
                 "framenet.root=<folder of FrameNet> or use a demo task."
             )
         linked = [position for position, _, _ in self._links]

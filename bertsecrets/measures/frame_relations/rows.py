@@ -1,4 +1,4 @@
-"""What the measure of frame relations finds beside its grid."""
+"""Results of the frame-relations measure besides its grid."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,17 +6,17 @@ from typing import ClassVar
 BASELINES = {
     "position": "same distance elsewhere",
     "received": "same word from elsewhere",
-    "other_links": "places of other sentences' links",
+    "other_links": "positions of other sentences' links",
 }
-"""Explanations of a head's weight that need no relation, with their labels."""
+"""Explanations of a head's weight without a relation, with their labels."""
 
 CORRECTED = "_corrected"
-"""End of the names of the columns with corrected p-values."""
+"""Suffix of the columns with corrected p-values."""
 
 
 @dataclass(frozen=True)
 class Links:
-    """The links, how they were made and tested, and the example sentence.
+    """The links, the settings of their test, and the example sentence.
 
     Args:
         source: Name of the source of the sentences.
@@ -38,7 +38,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Filter:
-    """The sentences that a filter left, in the order of the filters, starting with all."""
+    """The number of sentences left after each filter, in order, starting with all."""
 
     name: str
     sentences: int
@@ -46,7 +46,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Offset:
-    """Links with a pair at a signed distance in tokens, attended to minus attending: what a fixed offset can reach."""
+    """Links with a pair at a signed distance in tokens, attended minus attending, which a fixed offset could reach."""
 
     KEYS: ClassVar = ("offset",)
 

@@ -1,5 +1,5 @@
-"""What random words, and other pairs of tokens at the same distances or with the same words, get: baselines of
-linguistic features.
+"""Baselines for linguistic features: attention to random words, and to other pairs of tokens at the same distances or
+with the same words.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,13 +38,13 @@ def _log_binomial(n: Tensor, k: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Draw:
-    """Random units of tokens, as many as have each of some features.
+    """Random units of tokens, as many as have each feature.
 
     Args:
         columns: The features' indices among all features.
         unit_BS: Unit of each token, int64; S for tokens outside.
         chance_BFS: Weight of the r-th largest unit in the expectation, for features pooled by their maximum.
-        share_BF: Share of the units that is drawn, for features pooled by their sum; NaN for the others.
+        share_BF: Share of units drawn, for features pooled by sum; NaN for the others.
     """
 
     columns: tuple[int, ...]
@@ -60,7 +60,7 @@ class _Draw:
         unit_BFS = unit_BS[:, None].expand_as(mask_BFS)
         has_BFU = torch.zeros((size, mask_BFS.shape[1], length + 1), dtype=torch.int64, device=unit_BS.device)
         drawn_BF = has_BFU.scatter_reduce(2, unit_BFS, mask_BFS.long(), "amax")[..., :length].sum(-1)
-        # On the CPU, and then in single precision where the device has no float64.
+        # Computed on the CPU, then converted to single precision if the device has no float64.
         number_B, drawn_BF = number_B.cpu(), drawn_BF.cpu()
         chance_BFS = chance_of_rank(number_B, drawn_BF, length)
         share_BF = drawn_BF.double() / number_B.clamp(min=1)[:, None]
@@ -72,7 +72,7 @@ class _Draw:
         """Expected pooled value, ``[B, H, F]``."""
         size, heads, length = values_BHS.shape
         unit_BHS = self.unit_BS[:, None].expand_as(values_BHS)
-        # Attention is at least 0: -1 stands behind all units.
+        # Attention is at least 0, so -1 sorts after all units.
         most_BHU = values_BHS.new_full((size, heads, length + 1), -1.0).scatter_reduce(
             2, unit_BHS, values_BHS, "amax", include_self=False
         )[..., :length]
@@ -84,11 +84,11 @@ class _Draw:
 
 
 class RandomWords:
-    """The expected value of each feature if as many random words of the example had it.
+    """The expected value of each feature if the same number of random words had it.
 
-    For words, the units drawn are words (of which a maximum takes the highest token), without special tokens; for
-    special tokens, and with matching by spelling, which ignores words, they are tokens. One special token among L
-    tokens thus gives 1/L, as the attention received adds up to 1.
+    For words, the units drawn are words without special tokens (a maximum uses the word's highest token). For special
+    tokens, and with matching by spelling, which ignores words, they are tokens. One special token among L tokens thus
+    gives 1/L, because the attention received adds up to 1.
 
     Args:
         features: The F features.
@@ -117,7 +117,7 @@ class RandomWords:
         """The expectations, ``[B, H, F]``; NaN where no token of the example has the feature.
 
         Args:
-            values_BHS: What each token gets, at least 0.
+            values_BHS: Attention received by each token, at least 0.
         """
         expected_BHF = values_BHS.new_empty((*values_BHS.shape[:2], self._absent_B1F.shape[-1]))
         for draw in self._draws:
@@ -126,7 +126,7 @@ class RandomWords:
 
 
 def _numbered(inside_BS: Tensor) -> Tensor:
-    """Each token a unit of its own; S outside."""
+    """Each token as a separate unit; S outside."""
     return (inside_BS.cumsum(-1) - 1).masked_fill(~inside_BS, inside_BS.shape[-1])
 
 
@@ -162,18 +162,16 @@ class EqualDistances:
 
     @classmethod
     def of(cls, pairs: TokenPairs, batch: Batch) -> "EqualDistances":
-        """Find the pairs at equal distance, once for all layers of a batch; ``pairs`` must not contain special
-        tokens.
-        """
+        """Find the pairs at equal distances, once for all layers of a batch; ``pairs`` must not have special tokens."""
         real_BS = batch.attention_mask_BS.bool()
-        # Special tokens separate sentences: the number of preceding ones is the number of the sentence.
+        # Special tokens separate sentences, so the number of preceding special tokens identifies the sentence.
         sentence_BS = batch.special_BS.cumsum(-1).masked_fill(batch.special_BS | ~real_BS, -1)
         size = real_BS.shape[1]
         position_S = torch.arange(size, device=real_BS.device)
         distance_SS = position_S[None] - position_S[:, None] + size
         row_B = torch.arange(batch.size, device=real_BS.device)[:, None, None]
         label_BSS = (row_B * (size + 1) + sentence_BS[:, :, None]) * (size + 1) + sentence_BS[:, None]
-        # One whole number for example, both sentences and distance: equal numbers are of one class.
+        # Encode example, both sentences and distance in one whole number: equal numbers mean the same class.
         label_BSS = label_BSS * (2 * size) + distance_SS
         inside_BSS = (sentence_BS[:, :, None] >= 0) & (sentence_BS[:, None] >= 0)
         wanted_C, class_N = label_BSS[pairs.row_N, pairs.query_N, pairs.key_N].unique(return_inverse=True)

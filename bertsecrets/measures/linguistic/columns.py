@@ -1,16 +1,16 @@
-"""Columns of the linguistic measures: the parts of their names, and their labels."""
+"""Columns of the linguistic measures: name parts and labels."""
 
-SPECIAL = {"cls": "[CLS]", "sep": "[SEP]", "sep_total": "all [SEP] together"}
+SPECIAL = {"cls": "[CLS]", "sep": "[SEP]", "sep_total": "all [SEP] tokens"}
 """Labels of the features of special tokens."""
 
 UNIFORM, RANDOM, OVER_RANDOM = "_uniform", "_random", "_over_random"
-"""Suffixes of the columns with the value under uniform attention, that of random words, and the difference from it."""
+"""Suffixes of the columns for uniform attention, random words, and the difference from random words."""
 
 CLS_TO = "cls_to_"
-"""Beginning of the columns with what a feature gets from [CLS]."""
+"""Prefix of the columns for a feature's attention from [CLS]."""
 
 MEAN, BEYOND, BEYOND_WORD, FAR = "_mean", "_beyond_position", "_beyond_received", "_far"
-"""Suffixes of the columns of a pair of words beside the largest weight."""
+"""Suffixes of a word pair's columns besides the largest weight."""
 
 
 def feature_label(feature: str) -> str:

@@ -1,4 +1,4 @@
-"""Attention to linguistic features: how much each head attends to nouns, subjects, [SEP] and the like."""
+"""Attention to linguistic features such as nouns, subjects and [SEP]."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -35,7 +35,7 @@ def attention_received(attention_BHQK: Tensor, real_BS: Tensor) -> Tensor:
 
 def pooled(values_BHS: Tensor, mask_BFS: Tensor, features: Iterable[Feature]) -> Tensor:
     """The largest value (or the sum) among the tokens of each feature, ``[B, H, F]``; NaN if there is no such token."""
-    # -inf, not 0: an absent feature is told from one that gets nothing.
+    # -inf, not 0, distinguishes an absent feature from one without attention.
     values_BHF = values_BHS[:, :, None].masked_fill(~mask_BFS[:, None], -torch.inf).amax(-1)
     for column, feature in enumerate(features):
         if feature.pool == "sum":
@@ -50,18 +50,18 @@ class Features(Measure):
         ``<feature>``: s = max over tokens j with the feature of (1/L) * sum over the L real tokens i of A_ij, special
             tokens included, in 0..1; with ``pool: sum``, the sum over j.
         ``<feature>_uniform``: the value under uniform attention on the same examples: 1/L for each token.
-        ``<feature>_random``: the expectation of the same head's number if as many random words of the example had the
-            feature, exactly (:class:`RandomWords`): the largest of several words exceeds 1/L in any head.
+        ``<feature>_random``: the exact expectation of the head's number if the same number of random words had the
+            feature (:class:`RandomWords`); the largest of several words exceeds 1/L in any head.
         ``<feature>_over_random``: ``<feature>`` minus that, example by example; -1..1.
 
     Args:
         features: Name -> kinds, see :class:`Feature`.
-        matching: From words to tokens: by character ``offsets``, or by spelling as the original code does
+        matching: How words are matched to tokens: by character ``offsets``, or by spelling like the original code
             (``kovaleva``).
-        absent: Examples without the feature: ``exclude`` ignores them, as the paper says; ``kovaleva`` counts them
-            as 0, as the original code does for all features but negation.
+        absent: Examples without the feature: ``exclude`` ignores them, as in the paper; ``kovaleva`` counts them as 0,
+            like the original code for all features except negation.
         max_examples: A random sample of this many examples; None for all. The paper takes 1000.
-        max_length: Truncate to this many tokens; None for the task's. The original's is 200.
+        max_length: Truncate to this many tokens; None for the task's limit. The original uses 200.
 
     Raises:
         UserError: If there is no feature, a feature is not valid, or ``matching`` or ``absent`` does not exist.
@@ -87,14 +87,14 @@ class Features(Measure):
         if not self.features:
             raise UserError("The measure of linguistic features has no features; give at least one under features.")
         if matching == "kovaleva":
-            # One table may hold both definitions, under different names.
+            # One table can contain both definitions under different names.
             self.name = KOVALEVA
             self.title = "Attention to linguistic features, by the original code's definitions"
         kinds = {
             "": "",
             UNIFORM: ", uniform attention",
-            RANDOM: ", as many random words",
-            OVER_RANDOM: ", over as many random words",
+            RANDOM: ", same number of random words",
+            OVER_RANDOM: ", beyond random words",
         }
         self.columns = tuple(
             Column(name + kind, feature_label(name) + text, _RECEIVED, role="baseline" if kind else "value")
@@ -106,7 +106,7 @@ class Features(Measure):
             self.needs = frozenset({Need.ANNOTATION})
         self.matching = matching
         self.feed = Feed(max_examples=max_examples, max_length=max_length)
-        # The original code ignores negation where it is absent.
+        # The original code ignores examples without negation.
         as_zero = [
             absent == "kovaleva" and not (feature.negation or feature.contains) for feature in self.features.values()
         ]

@@ -1,4 +1,4 @@
-"""From words to tokens: by character offsets, or by spelling as the original code of Kovaleva et al. does."""
+"""Match words to tokens, by character offsets or by spelling like the original code of Kovaleva et al."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class OffsetMatching:
                     fits.append(self._fits(word, shared))
                     head.append(start + word.head if word.head >= 0 else -1)
                     sentence.append(2 * row + number)
-                    # One number for example and entity, as entities are numbered anew in each example.
+                    # Combine example and entity in one number, because entities are numbered per example.
                     entity.append(row + word.entity * batch.size if word.entity >= 0 else -1)
         none, device = len(fits), batch.input_ids_BS.device
         annotated_B1 = torch.tensor([bool(sentences) for sentences in _annotations(batch)])[:, None]
@@ -82,7 +82,7 @@ class OffsetMatching:
         )
 
     def prepare(self, split: EncodedSplit) -> None:
-        """Nothing: words have their positions."""
+        """Do nothing, as words have positions."""
 
     def masks(self, batch: Batch) -> Tensor:
         """Mask of the tokens with each feature, bool ``[B, F, S]``."""
@@ -98,10 +98,10 @@ class OffsetMatching:
 
 
 class StringMatching:
-    """Matching by spelling: a token has a feature if it is spelt like a piece of any such word of the example.
+    """Matching by spelling: a token has a feature if it is spelt like a piece of any word with the feature.
 
     As in the original code (methods K5): "don't" makes every apostrophe of the example a negation, and repeated words
-    share their features. Strings of ``contains`` are searched in the whole text, also within words.
+    share their features. Strings of ``contains`` are searched in the whole text, including inside words.
 
     Args:
         features: The features to find.
@@ -114,7 +114,7 @@ class StringMatching:
         self._pieces: dict[str, frozenset[int]] = {}
 
     def prepare(self, split: EncodedSplit) -> None:
-        """Take the examples' texts, and the tokenizer, which is applied to each word separately."""
+        """Store the examples' texts, and the tokenizer, which is applied to each word separately."""
         self._tokenizer = split.tokenizer
         self._texts = {example.index: example.texts for example in split.examples}
         self._pieces = {}
@@ -150,7 +150,7 @@ class StringMatching:
 
 
 def matching_of(matching: Matching, features: Mapping[str, Feature]) -> OffsetMatching | StringMatching:
-    """A way from words to tokens by its name; raises UserError if it does not support one of the features."""
+    """A matching by its name; raises UserError if it does not support one of the features."""
     if matching == "kovaleva":
         return StringMatching(list(features.values()))
     for name, feature in features.items():

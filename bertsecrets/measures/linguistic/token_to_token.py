@@ -62,17 +62,17 @@ class TokenToToken(Measure):
 
     Columns:
         ``cls_to_<feature>``: the largest attention from the first token ([CLS]) to a token with the feature, in 0..1;
-            with ``pool: sum``, to all of them together. The paper looks at the last layer.
-        ``cls_to_<feature>_random``: the expectation of the same if as many random words of the example had the feature,
-            exactly (:class:`RandomWords`).
-        ``<pair>``: the largest attention from a token of a first word to a token of its second word, in 0..1.
+            with ``pool: sum``, the total. The paper uses the last layer.
+        ``cls_to_<feature>_random``: the exact expectation of the same if the same number of random words had the
+            feature (:class:`RandomWords`).
+        ``<pair>``: the largest attention from a token of the first word to a token of the second, in 0..1.
         ``<pair>_mean``: mean attention over these pairs of tokens, except those that are the only pair at their signed
             distance (between the same sentences of the same example, without special tokens); in 0..1.
-        ``<pair>_beyond_position``: the same mean of each pair's attention minus the mean of the other pairs at its
-            distance. 0 is expected of a head that attends by position only; -1..1.
-        ``<pair>_beyond_received``: mean over the pairs of their attention minus the mean attention that the second
-            token gets from the other tokens of the first one's sentence. 0 is expected of a head that attends to such
-            words from everywhere; -1..1.
+        ``<pair>_beyond_position``: the mean of each pair's attention minus the mean of other pairs at its distance; 0
+            is expected for a head that attends by position only; -1..1.
+        ``<pair>_beyond_received``: mean over the pairs of their attention minus the mean attention to the second token
+            from the other tokens in the first token's sentence; 0 is expected for a head that attends to such words
+            from everywhere; -1..1.
         ``<pair>_far``: as ``<pair>``, among tokens at least ``far`` apart.
         ``uniform``: 1/L, the attention to each of the L tokens under uniform attention.
 
@@ -80,10 +80,10 @@ class TokenToToken(Measure):
         features: Name -> kinds, see :class:`Feature`, of the columns ``cls_to_<feature>``.
         pairs: Name -> link and ends, see :class:`WordPair`.
         far: Least distance in tokens of ``<pair>_far``.
-        matching: From words to tokens: by character ``offsets``, or by spelling and order as the original code does
-            (``kovaleva``).
-        absent: Examples without the pair: ``exclude`` ignores them; ``kovaleva`` counts them as 0 in ``<pair>``, as the
-            original code does.
+        matching: How words are matched to tokens: by character ``offsets``, or by spelling and order like the original
+            code (``kovaleva``).
+        absent: Examples without the pair: ``exclude`` ignores them; ``kovaleva`` counts them as 0 in ``<pair>``, like
+            the original code.
         max_examples: A random sample of this many examples; None for all. The paper takes 1000.
         max_length: Truncate to this many tokens; None for the task's. The original's is 200.
 
@@ -119,7 +119,7 @@ class TokenToToken(Measure):
         if not self.features and not self.pairs:
             raise UserError("The measure token_to_token has neither features nor pairs; give at least one.")
         if matching == "kovaleva":
-            # One table may hold both definitions, under different names.
+            # One table can contain both definitions under different names.
             self.name = KOVALEVA
             self.title = "Attention from token to token, by the original code's definitions"
         labels = {name: pair_label(name) for name in self.pairs}
@@ -134,7 +134,7 @@ class TokenToToken(Measure):
         self.columns = (
             *(Column(name, label, _WEIGHT) for name, label in targets.items()),
             *(
-                Column(name + RANDOM, f"{label}, as many random words", _WEIGHT, role="baseline")
+                Column(name + RANDOM, f"{label}, same number of random words", _WEIGHT, role="baseline")
                 for name, label in targets.items()
             ),
             *(
@@ -164,7 +164,8 @@ class TokenToToken(Measure):
         without = check_pairs_occur(self.name, self.pairs, split.examples)
         if without:
             rank_zero_warn(
-                f"No word of these examples is annotated with coreference: the columns {', '.join(without)} stay empty."
+                f"No word of these examples is annotated with coreference, so the columns {', '.join(without)} are "
+                "empty."
             )
         self._tokens.prepare(split)
 
@@ -199,9 +200,9 @@ class TokenToToken(Measure):
         heads = values_NH.shape[1]
         counts_N1 = values_NH.isnan().logical_not()[:, :1]
         keep_K = counts_N1[:, 0].nonzero()[:, 0]
-        # One number for example and word pair: all their pairs of tokens are reduced at once.
+        # Combine example and word pair in one number, so that all token pairs are reduced at once.
         group_KH = (pairs.row_N * len(self.pairs) + pairs.pair_N)[keep_K, None].expand(-1, heads)
-        # NaN stays where an example has no such pair: it does not count.
+        # NaN remains for examples without such a pair, which do not count.
         pooled_GH = values_NH.new_full((size * len(self.pairs), heads), torch.nan)
         pooled_GH.scatter_reduce_(0, group_KH, values_NH[keep_K], pool, include_self=False)
         return pooled_GH.reshape(size, len(self.pairs), heads).transpose(1, 2)

@@ -15,17 +15,16 @@ Pool = Literal["max", "sum"]
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature of tokens: those of words that fit all its kinds, or special tokens.
+    """A feature of tokens: tokens of words that fit all its kinds, or special tokens.
 
     Args:
         pos: Universal POS tags.
         relation: Universal Dependencies labels.
         tag: The annotator's finer tags.
         lexicon: Word forms, ignoring case.
-        negation: Only words that negate.
-        shared: Only words whose form both sentences of an example have, ignoring case (Kovaleva et al. 2019, section
-            5).
-        contains: Strings to find anywhere in a sentence (case-sensitive), as the original code finds negation; only
+        negation: Only negation words.
+        shared: Only words that occur in both sentences of an example, ignoring case (Kovaleva et al. 2019, section 5).
+        contains: Strings to find anywhere in a sentence (case-sensitive), as the original code does for negation; only
             with ``matching=kovaleva``, and without other kinds.
         special: ``first`` (the classification token) or ``separator`` (every other special token); without other kinds.
         pool: How several tokens with the feature are combined: ``max`` or ``sum``.
@@ -54,8 +53,8 @@ class Feature:
             raise UserError(f"Unknown pool {shown(self.pool)} of a feature; {choices(str(self.pool), get_args(Pool))}.")
         if of_words + bool(self.contains) + (self.special is not None) != 1:
             raise UserError(
-                "A feature has either special tokens, or strings that a sentence contains, or words by pos, relation, "
-                "tag, lexicon, negation or shared; give exactly one of the three."
+                "A feature is defined by exactly one of: special tokens, strings (contains), or words (pos, "
+                "relation, tag, lexicon, negation, shared)."
             )
 
     @classmethod
@@ -80,8 +79,8 @@ class Feature:
             for text in value:
                 if not isinstance(text, str):
                     raise UserError(
-                        f"Kind '{key}' of feature '{name}' holds {shown(text)}; expected texts, in quotes where YAML "
-                        "reads something else."
+                        f"Kind '{key}' of feature '{name}' contains {shown(text)}; expected texts, quoted where YAML "
+                        "would read something else."
                     )
             lists[key] = tuple(value)
         flags = {key: section.get(key, False) for key in ("negation", "shared")}
@@ -129,7 +128,7 @@ class Feature:
 
 
 def shared_forms(annotations: Sequence[Annotation]) -> frozenset[str]:
-    """The lower-case forms that both sentences of an example have; none in an example of one sentence."""
+    """The lower-case forms common to both sentences of an example; none if it has one sentence."""
     if len(annotations) < 2:
         return frozenset()
     one, other = ({word.form.lower() for word in annotation.words} for annotation in annotations)
@@ -137,7 +136,7 @@ def shared_forms(annotations: Sequence[Annotation]) -> frozenset[str]:
 
 
 def features_from_config(sections: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Feature]:
-    """Name -> feature; a name without a section (``nouns: null``) is left out."""
+    """Name -> feature; a name without a section (``nouns: null``) is ignored."""
     return {
         str(name): Feature.from_config(str(name), section) for name, section in sections.items() if section is not None
     }
@@ -160,12 +159,12 @@ def check_occurs(measure: str, features: Mapping[str, Feature], examples: Sequen
                 word.tag for example in examples for sentence in example.annotations for word in sentence.words
             ):
                 raise UserError(
-                    f"Feature '{name}' is defined by Penn Treebank tags ({', '.join(feature.tag)}), which the words of "
-                    "this annotation do not have; use annotation=spacy, or the features of conf/feature/default.yaml."
+                    f"Feature '{name}' is defined by Penn Treebank tags ({', '.join(feature.tag)}), which this "
+                    "annotation lacks; use annotation=spacy, or the features of conf/feature/default.yaml."
                 )
             raise UserError(
                 f"Feature '{name}' matches nothing in the {len(examples):,} examples; correct its definition "
-                f"({', '.join(_kinds(feature))}) or leave it out with measure.{measure}.features.{name}=null."
+                f"({', '.join(_kinds(feature))}) or remove it with measure.{measure}.features.{name}=null."
             )
 
 

@@ -18,11 +18,11 @@ Link = Literal["head", "dependent", "entity", "sentence"]
 
 @dataclass(frozen=True)
 class WordPair:
-    """Pairs of different words: an attending and an attended word.
+    """Pairs of an attending and an attended word.
 
     Args:
-        link: Relation of the second word to the first: its syntactic ``head``, a ``dependent`` of it, another mention
-            of the same ``entity``, or any other word of the same ``sentence``.
+        link: Relation of the second word to the first: its syntactic ``head``, one of its dependents (``dependent``),
+            another mention of the same ``entity``, or any other word of the same ``sentence``.
         source: Feature of the first word; None for any word.
         target: Feature of the second word; None for any word.
 
@@ -40,8 +40,8 @@ class WordPair:
         for end in (self.source, self.target):
             if end is not None and not end.needs_annotation:
                 raise UserError(
-                    "A word pair links words: give its ends by pos, relation, tag, lexicon or negation, not by special "
-                    "tokens or contains."
+                    "A word pair links words: define its ends by pos, relation, tag, lexicon or negation, not by "
+                    "special tokens or contains."
                 )
 
     @classmethod
@@ -63,7 +63,7 @@ class WordPair:
         return cls(section.get("link", ""), *ends)
 
     def in_example(self, annotations: Sequence[Annotation]) -> list[tuple[Word, Word]]:
-        """The linked words of an example, in the order of their sentences, then of the dependents or first words."""
+        """The linked words of an example, ordered by sentence, then by dependent or first word."""
         linked = []
         for number, sentence in enumerate(annotations):
             for position, word in enumerate(sentence.words):
@@ -144,7 +144,7 @@ class OffsetPairs:
 
 
 class SpellingPairs:
-    """The pairs that the original code of Kovaleva et al. looks at (methods K6).
+    """The pairs used by the original code of Kovaleva et al. (methods K6).
 
     The tokens spelt like a piece of any first word of the example, from left to right, are paired one to one with those
     spelt like a piece of any second word, regardless of the word; the surplus of the longer list is dropped.
@@ -175,7 +175,7 @@ class SpellingPairs:
 
 
 def check_pairs_occur(measure: str, pairs: Mapping[str, WordPair], examples: Sequence[Example]) -> list[str]:
-    """Names of the pairs linked by ``entity`` that are in no example: most annotation has no coreference.
+    """Names of ``entity`` pairs that occur in no example, as most annotation has no coreference.
 
     Args:
         measure: Name of the measure with the pairs.
@@ -191,7 +191,7 @@ def check_pairs_occur(measure: str, pairs: Mapping[str, WordPair], examples: Seq
     for name in absent:
         if pairs[name].link != "entity":
             raise UserError(
-                f"Pair '{name}' matches nothing in the {len(examples):,} examples; correct its definition or leave it "
-                f"out with measure.{measure}.pairs.{name}=null."
+                f"Pair '{name}' matches nothing in the {len(examples):,} examples; correct its definition or remove "
+                f"it with measure.{measure}.pairs.{name}=null."
             )
     return absent
