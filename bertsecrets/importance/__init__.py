@@ -1,1 +1,1 @@
-"""Scores that estimate what a head's attention does, each in a file of its own."""
+"""Scores that estimate the importance of heads, each in a separate file."""

@@ -1,12 +1,12 @@
 """The alpha-beta rule of relevance propagation, as in the published code of Voita et al. 2019 (methods V2).
 
-An output z_j = sum_i z_ji hands its relevance down by the positive and the negative contributions apart:
-R_i = sum_j R_j (alpha max(z_ji, 0) / sum_i max(z_ji, 0) + beta min(z_ji, 0) / sum_i min(z_ji, 0)), with alpha = beta =
-0.5 and 1e-5 added to the size of either sum. A bias is spread evenly over the inputs. After each step the relevances of
-an example are rescaled to the sum of absolute values that they had before.
+An output z_j = sum_i z_ji passes its relevance down through positive and negative contributions separately: R_i = sum_j
+R_j (alpha max(z_ji, 0) / sum_i max(z_ji, 0) + beta min(z_ji, 0) / sum_i min(z_ji, 0)), with alpha = beta = 0.5 and 1e-5
+added to the size of either sum. A bias is spread evenly over the inputs. After each step, the relevances of an example
+are rescaled to their previous sum of absolute values.
 
-The functions here compute what their names say, and hand down relevance divided by the input where autograd has
-gradients: input times gradient is then the relevance, also through views, slices and factors.
+The functions here compute the usual values, but in the backward pass return relevance divided by the input instead of a
+gradient: input times gradient is then the relevance, also through views, slices and factors.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from torch.nn import functional
 ALPHA = BETA = 0.5
 EPSILON = 1e-5
 
-# 8 MB in float32; those of a whole batch would take tens of gigabytes.
+# 8 MB in float32; a whole batch would take tens of gigabytes.
 _CELLS = 1 << 21
-"""Contributions that are in memory at once."""
+"""Number of contributions in memory at once."""
 
 
 def linear(argument: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -33,9 +33,7 @@ def linear(argument: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
 def layer_norm(
     argument: Tensor, shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """A layer normalisation over the last dimension, as the linear map that it is with its standard deviation held
-    fixed.
-    """
+    """A layer normalisation over the last dimension, linear because its standard deviation is held fixed."""
     size = argument.shape[-1]
     centre_DD = torch.eye(size, dtype=argument.dtype, device=argument.device) - 1 / size
     weight_DD = centre_DD if weight is None else weight.detach()[:, None] * centre_DD
@@ -45,7 +43,7 @@ def layer_norm(
 
 
 def add(first: Tensor, second: Tensor) -> Tensor:
-    """A sum of two tensors of one shape."""
+    """A sum of two tensors of equal shape."""
     result: Tensor = _Sum.apply(first, second)  # type: ignore[no-untyped-call]
     return result
 
@@ -77,14 +75,14 @@ class _Linear(torch.autograd.Function):
         scaled_TI = argument_TI if factor is None else argument_TI * factor.flatten(0, -2)
         spread_O1 = weight_OI.new_zeros(()) if bias_O is None else bias_O[:, None] / argument.shape[-1]
         handed_TI = torch.zeros_like(argument_TI)
-        # Tokens that received none, such as padding, hand none down.
+        # Tokens without relevance, such as padding, pass none down.
         active_T = relevance_TO.any(-1).nonzero()[:, 0]
         for some_T in active_T.split(max(1, _CELLS // weight_OI.numel())):
             scaled_tI = scaled_TI[some_T]
             positive_tOI = torch.addcmul(spread_O1, weight_OI, scaled_tI[:, None]).clamp_(min=0)
             positive_tO = positive_tOI.sum(-1)
             up_tO, down_tO = _ratios(relevance_TO[some_T], positive_tO, result_TO[some_T] - positive_tO)
-            # The negative contributions are all contributions less the positive ones.
+            # The negative contributions are all contributions minus the positive ones.
             whole_tI = (down_tO @ weight_OI) * scaled_tI + (down_tO[:, None] @ spread_O1.expand(weight_OI.shape[0], 1))[
                 :, 0
             ]
@@ -122,7 +120,7 @@ class _Product(torch.autograd.Function):
         (up_first, down_first), (up_second, down_second) = (
             (factor.clamp(min=0), factor.clamp(max=0)) for factor in (first, second)
         )
-        # If both factors are inputs, each contribution counts once for either.
+        # If both factors are inputs, each contribution counts once for each.
         times = sum(ctx.needs_input_grad)
         up, down = _ratios(
             relevance,
@@ -148,12 +146,12 @@ def _ratios(relevance: Tensor, positive: Tensor, negative: Tensor) -> tuple[Tens
 
 
 def _gradients(before: Tensor, after: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Relevances over the inputs; their sum of absolute values, over each example, is what it was before."""
+    """Relevances over the inputs, rescaled to each example's previous sum of absolute values."""
 
     def sizes(tensor: Tensor) -> Tensor:
         return tensor.flatten(1).abs().sum(-1)
 
-    # An input of 0 cannot carry relevance: others get its part of the bias.
+    # An input of 0 cannot carry relevance, so others get its part of the bias.
     carried = [tensor.where(argument != 0, 0) for tensor, argument in zip(after, inputs, strict=True)]
     total_B = torch.stack([sizes(tensor) for tensor in carried]).sum(0)
     factor_B = torch.where(total_B > 0, sizes(before) / total_B.where(total_B > 0, 1), 0)

@@ -21,14 +21,15 @@ class Confidence(RatioMeasure):
     """Mean over tokens of the largest attention weight.
 
     Columns:
-        ``confidence``: the largest weight given to any token but the end of a sentence ([SEP]), as published; 0..1.
-        ``to_words``: the largest weight given to a token that is not special.
-        ``to_any``: the largest weight given to any token.
+        ``confidence``: the largest weight on any token except [SEP], as published; 0..1.
+        ``to_words``: the largest weight on a token that is not special.
+        ``to_any``: the largest weight on any token.
 
     Args:
         mean_over: ``tokens`` weighs all tokens equally, so that long texts weigh more, as published; ``examples``
-            weighs texts equally. Standard errors allow for the tokens of one text being alike.
-        rows: Tokens whose attention counts: ``all``, or ``words``, which are not special. The paper does not say which.
+            weighs texts equally. Standard errors account for the correlation of tokens in a text.
+        rows: Tokens whose attention counts: ``all``, or ``words`` (without special tokens). The paper does not specify
+            this.
 
     Raises:
         UserError: If ``mean_over`` or ``rows`` does not exist.
@@ -37,13 +38,12 @@ class Confidence(RatioMeasure):
     name = "confidence"
     title = "Confidence of heads"
     shown = Shown(
-        about="Confidence is the mean over tokens of the largest attention weight, attention to [SEP] left out (Voita "
-        "et al. "
-        "2019). It is read off the maps alone: a head that is sure of where to look need not matter to the task.",
+        about="Confidence is the mean over tokens of the largest attention weight, ignoring attention to [SEP] (Voita "
+        "et al. 2019). It depends only on the maps: a head with focused attention need not matter for the task.",
     )
     presenter = "bertsecrets.present.importance:CONFIDENCE"
     columns = (
-        Column("confidence", "to any token but [SEP]", _UNIT, (0.0, 1.0), keep="high"),
+        Column("confidence", "to any token except [SEP]", _UNIT, (0.0, 1.0), keep="high"),
         Column("to_words", "to words", _UNIT, (0.0, 1.0), keep="high"),
         Column("to_any", "to any token", _UNIT, (0.0, 1.0), keep="high"),
     )
@@ -69,7 +69,7 @@ class Confidence(RatioMeasure):
         for keys_BS in (real_BS & ~batch.separators_BS, real_BS & ~special_BS, real_BS):
             largest_BHQ = attention_BHQK.masked_fill(~keys_BS[:, None, None], 0).amax(-1)
             mean_BH = (largest_BHQ * weight_BQ[:, None]).sum(-1) / weight_BQ.sum(-1, keepdim=True)
-            # An example without such tokens has no largest weight: 0 would pull the mean down.
+            # An example without such tokens has no largest weight; 0 would lower the mean.
             means.append(mean_BH.masked_fill(~keys_BS.any(-1, keepdim=True), torch.nan))
         return torch.stack(means, -1)
 

@@ -12,14 +12,14 @@ _UNIT = "estimated change of the loss"
 
 
 class FirstOrder(Measure):
-    """The change of the loss if a head were replaced, by the slope of the loss at the whole model.
+    """First-order estimate of the change of the loss when a head's output is replaced.
 
-    With o the head's output at a token, r what a mode of disabling puts in its place and g the gradient of the
-    example's loss with respect to o: the sum over tokens of g . (r - o). It is the derivative at t = 0 of the loss with
-    the head's output at o + t (r - o); disabling is t = 1. Positive: the loss rises, the head is of use.
+    With o the head's output at a token, r its replacement in a mode of disabling, and g the gradient of the example's
+    loss with respect to o: the sum over tokens of g . (r - o). This is the derivative at t = 0 of the loss with the
+    head's output at o + t (r - o); disabling is t = 1. Positive: the loss rises, so the head is useful.
 
     Columns:
-        ``uniform``, ``zero``, ``mean``: for the modes of disabling of that name. The mean is over the training set.
+        ``uniform``, ``zero``, ``mean``: for the mode of disabling with that name. The mean is over the training set.
 
     Args:
         reference_examples: Training examples for the means of ``mean``.
@@ -31,11 +31,10 @@ class FirstOrder(Measure):
     name = "first_order"
     title = "First-order effect of disabling"
     shown = Shown(
-        about="The slope of the loss in the direction of the replacement, at the whole model: one forward and one "
-        "backward pass "
-        "estimate the effect of disabling every head. The estimate misleads where the loss is not straight along the "
-        "way: where the model is so sure of its answers that the loss is flat, for heads that others stand in for, and "
-        "after a layer norm that rescales what is left. analysis=disable is exact.",
+        about="The slope of the loss in the direction of the replacement, at the intact model: one forward and one "
+        "backward pass estimate the effect of disabling every head. The estimate is unreliable if the loss is "
+        "not linear along the way: if the model is so confident that the loss is flat, for heads with backups, "
+        "and before a layer norm that rescales the rest. analysis=disable is exact.",
         reads_task=True,
     )
     presenter = "bertsecrets.present.importance:FIRST_ORDER"
@@ -55,7 +54,7 @@ class FirstOrder(Measure):
 
     def values(self, passed: Passed) -> Tensor:
         uniform_B1Hd = mean_over_real(passed.value_BHKd.transpose(1, 2), passed.batch.attention_mask_BS)[:, None]
-        # NaN counts as no example: during training no means over a reference set are at hand.
+        # NaN means no example: no means over a reference set are available during training.
         mean_B1Hd = torch.full_like(uniform_B1Hd, torch.nan) if passed.mean_Hd is None else passed.mean_Hd[None, None]
         replacements = (uniform_B1Hd, None, mean_B1Hd)
         effects = [replacement_slopes(passed.output_BSHd, passed.slope_BSHd, new_BSHd) for new_BSHd in replacements]

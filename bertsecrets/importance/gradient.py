@@ -27,7 +27,7 @@ _LABELS = {**CLASSES, ALL: "any token"}
 
 
 class GradientImportance(TokenClasses):
-    """How much the task loss changes with a head's attention to four classes of tokens, to first order.
+    """First-order change of the task loss with a head's attention to four classes of tokens.
 
     With a the attention of token i to token j and g the derivative of the example's loss with respect to it, all other
     weights held fixed:
@@ -72,7 +72,7 @@ class GradientImportance(TokenClasses):
         row_BS = real_BS.to(attention_BHQK.dtype)
         row_B1Q1 = (row_BS / row_BS.sum(-1, keepdim=True))[:, None, :, None]
         size_BHQK = gradient_BHQK.abs()
-        # The mean over rows first: what remains is one number for each token attended to.
+        # Averaging over rows first leaves one number for each attended token.
         slope_BHK = (size_BHQK * row_B1Q1).sum(2)
         product_BHK = (size_BHQK * attention_BHQK * row_B1Q1).sum(2)
         count_B1C = class_BCS.sum(-1)[:, None]
@@ -87,23 +87,23 @@ class GradientImportance(TokenClasses):
 class MaskedLMGradient(GradientImportance):
     """Gradient importance of the masked-language-model loss, as in the paper; needs no labels.
 
-    Of each example's tokens other than special ones 15 % are drawn, at least one; 80 % of these become the mask token,
-    10 % a random token and 10 % stay (Devlin et al. 2019, section 3.1). The loss of an example is the mean
-    cross-entropy of the drawn tokens. Classes of tokens are those of what the model reads: a mask is one of the other
+    In each example, 15 % of the non-special tokens (at least one) are drawn; 80 % of these become the mask token, 10 %
+    a random token, and 10 % are unchanged (Devlin et al. 2019, section 3.1). The loss of an example is the mean
+    cross-entropy of the drawn tokens. Classes are those of the tokens that the model reads; a mask belongs to the other
     tokens.
 
-    The head is that of the pre-trained weights, on the encoder as it is measured. A model that has such a head itself,
-    from ``AutoModelForMaskedLM``, is taken as it is.
+    The pre-trained masked-language-model head is applied to the measured encoder. A model that already has such a head,
+    from ``AutoModelForMaskedLM``, is used unchanged.
 
     Args:
         share: Share of the tokens to predict.
-        seed: Seed of the draw; which tokens of an example are drawn does not depend on its batch.
+        seed: Seed of the draw, which does not depend on an example's batch.
 
     For the columns see :class:`GradientImportance`, for other settings
     :class:`~bertsecrets.measures.surface.TokenClasses`.
 
     Raises:
-        UserError: If the tokenizer has no mask token, or the model no masked-language-model head.
+        UserError: If the tokenizer has no mask token, or the model has no masked-language-model head.
     """
 
     name = "masked_lm_gradient"
@@ -124,7 +124,7 @@ class MaskedLMGradient(GradientImportance):
         self.share = share
         self.seed = seed
         self._mask_id: int | None = None
-        # In a list, so that it is no part of the measure's state.
+        # In a list, so that it is not part of the measure's state.
         self._head: list[PreTrainedModel] = []
 
     def take_head(self, masked_lm: PreTrainedModel) -> None:
@@ -135,8 +135,8 @@ class MaskedLMGradient(GradientImportance):
         self._mask_id = split.tokenizer.mask_token_id
         if self._mask_id is None:
             raise UserError(
-                f"Measure '{self.name}' masks words, but the tokenizer has no mask token; leave the measure out, or "
-                "give a model that was trained on masked words."
+                f"Measure '{self.name}' masks words, but the tokenizer has no mask token; remove the measure, or give "
+                "a model that was trained on masked words."
             )
 
     def values(self, passed: Passed) -> Tensor:
@@ -178,7 +178,7 @@ class MaskedLMGradient(GradientImportance):
         ordinary_BS = batch.attention_mask_BS.bool() & ~batch.special_BS
         for row, index in enumerate(batch.index_B.tolist()):
             position_N = ordinary_BS[row].nonzero()[:, 0].cpu()
-            # On the CPU and from the example's number: no batch, device or process changes what is drawn.
+            # Drawn on the CPU from the example's number, independent of batch, device and process.
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
             shuffled_N = position_N[torch.randperm(len(position_N), generator=generator)]
             position_N = shuffled_N[: max(1, round(self.share * len(position_N)))]

@@ -21,18 +21,18 @@ _LABELS = {TOKEN: "per token", EXAMPLE: "per example", BATCH: "per batch"}
 
 
 class HeadGradient(Measure):
-    """How fast the loss changes with a head's gate, which multiplies its output, at the gate 1.
+    """Derivative of the loss with respect to a head's gate, which multiplies its output, at gate 1.
 
     With o the head's output at a token and g the gradient of the example's loss with respect to it, the gate's
     derivative is the sum over tokens of g . o.
 
     Columns:
         ``token``: mean over examples of the sum over tokens of |g . o|, as in the authors' code (which also divides all
-            layers but the last by a constant, the number of tokens).
+            layers except the last by the number of tokens).
         ``example``: mean over examples of |sum over tokens of g . o|, the formula of the paper.
-        ``batch``: mean over batches, weighted by their size, of |mean over examples of the sum of g . o|, as where the
-            gradient of a batch's mean loss is taken. Batches are ``batch_size`` neighbours in the evaluation set or its
-            sample, whatever the processes that share them. Their standard error is over batches.
+        ``batch``: mean over batches, weighted by their size, of |mean over examples of the sum of g . o|, as with the
+            gradient of a batch's mean loss. Batches are ``batch_size`` consecutive examples of the evaluation set or
+            its sample, independent of the number of processes. The standard error is over batches.
         ``token_normalised``, ``example_normalised``, ``batch_normalised``: the same, divided by the l2 norm over the
             heads of the layer.
         ``signed``: mean over examples of the sum of g . o. Positive: opening the gate further raises the loss.
@@ -49,11 +49,10 @@ class HeadGradient(Measure):
     name = "head_gradient"
     title = "Gradient importance of heads"
     shown = Shown(
-        about="The derivative of the loss with respect to a factor of the head's output, at the factor 1 (Michel et "
-        "al. 2019), in "
-        "absolute value: per token, per example or per batch before averaging, of which the paper has the second and "
-        "its code the first. Layers differ in scale; the normalised columns compare heads within a layer only. The "
-        "standard errors of normalised numbers take the layer's norm as known.",
+        about="The derivative of the loss with respect to a factor of the head's output, at factor 1 (Michel et al. "
+        "2019), in absolute value per token (as in the paper's code), per example (as in the paper) or per batch "
+        "before averaging. Layers differ in scale; the normalised columns compare heads within a layer only. "
+        "Their standard errors treat the layer's norm as known.",
         reads_task=True,
     )
     columns = (
@@ -84,11 +83,11 @@ class HeadGradient(Measure):
 
     def prepare(self, split: EncodedSplit) -> None:
         positions = sample_positions(len(split), self.feed.max_examples, self.feed.seed)
-        # Examples outside the sample come after it: a caller may feed the whole split.
+        # Examples outside the sample are numbered after it, as a caller may feed the whole split.
         order = dict.fromkeys([*positions, *range(len(split))])
         self._rank_of = {split.examples[position].index: rank for rank, position in enumerate(order)}
         layers, heads, _ = self.total_LHC.shape
-        # One column for every batch: sums of processes that share a batch add up.
+        # One column per batch, so that processes that share a batch add up.
         groups = -(-len(split) // self.batch_size)
         zeros_LHG = torch.zeros(layers, heads, groups, dtype=torch.float64, device=self.total_LHC.device)
         self.add_state("sums_LHG", zeros_LHG, dist_reduce_fx="sum")
@@ -97,7 +96,7 @@ class HeadGradient(Measure):
     def values(self, passed: Passed) -> Tensor:
         slope_BSH = (passed.output_BSHd * passed.slope_BSHd).sum(-1)
         signed_BH = slope_BSH.sum(1)
-        # Numbers of more than one example, or of a whole layer, follow from the sums in ``compute``.
+        # Numbers of several examples or a whole layer are derived from the sums in ``compute``.
         later_BH = torch.full_like(signed_BH, torch.nan)
         numbers = {TOKEN: slope_BSH.abs().sum(1), EXAMPLE: signed_BH.abs(), SIGNED: signed_BH}
         return torch.stack([numbers.get(column.name, later_BH) for column in self.columns], -1)
@@ -112,7 +111,7 @@ class HeadGradient(Measure):
         group_B = torch.tensor(group_numbers, device=device)
         signed_HB = values_BHC[..., -1].to(device).to(torch.float64).T
         self.sums_LHG[layer].index_add_(1, group_B, signed_HB)
-        # Once for each example, not once for each layer.
+        # Once per example, not once per layer.
         if layer == 0:
             self.members_G.index_add_(0, group_B, torch.ones_like(group_B, dtype=torch.float64))
 
@@ -137,7 +136,7 @@ class HeadGradient(Measure):
             count_LHC[..., column_of[BATCH]] = count_LHC[..., column_of[SIGNED]]
         for name in _LABELS:
             norm_L1 = value_LHC[..., column_of[name]].square().sum(1, keepdim=True).sqrt()
-            # A layer without any gradient has no order of heads.
+            # A layer without any gradient does not rank its heads.
             norm_L1 = norm_L1.masked_fill(norm_L1 == 0, torch.nan)
             value_LHC[..., column_of[name + NORMALISED]] = value_LHC[..., column_of[name]] / norm_L1
             stderr_LHC[..., column_of[name + NORMALISED]] = stderr_LHC[..., column_of[name]] / norm_L1

@@ -15,17 +15,17 @@ from bertsecrets.settings import typed
 
 
 class IntegratedGradients(Measure):
-    """How much of the loss that all heads together take away is due to each.
+    """Each head's share of the reduction in loss by all heads.
 
-    All gates, which multiply the heads' outputs, are opened together from 0 to 1; a head's share is the integral of the
-    loss's derivative with respect to its gate, here with the sign turned. The shares sum to the loss with all heads
-    disabled (mode ``zero``) minus that of the whole model; an error of the sum is that of the integration.
+    All gates, which multiply the heads' outputs, are opened together from 0 to 1; a head's share is the negated
+    integral of the loss's derivative with respect to its gate. The shares sum to the loss with all heads disabled (mode
+    ``zero``) minus the loss of the intact model, up to the integration error.
 
     Columns:
         ``share``: the head's share of the loss; positive: opening it lowers the loss.
 
     Args:
-        steps: Points of the Gauss-Legendre rule, each a forward and a backward pass; the ends take two passes more.
+        steps: Points of the Gauss-Legendre rule, each a forward and a backward pass; the ends need two more passes.
 
     Raises:
         UserError: If ``steps`` is below 1.
@@ -34,11 +34,10 @@ class IntegratedGradients(Measure):
     name = "integrated_gradients"
     title = "Integrated gradients over the gates of heads"
     shown = Shown(
-        about="All gates of the heads are opened together from 0 to 1. A head's share is the integral of the loss's "
-        "derivative "
-        "with respect to its gate along the way, its sign turned: positive where opening the head lowers the loss. "
-        "Unlike the derivative at the whole model it counts heads that others could stand in for; half-open models on "
-        "the way are ones that training never saw.",
+        about="All gates of the heads are opened together from 0 to 1. A head's share is the negated integral of the "
+        "loss's derivative with respect to its gate: positive if opening the head lowers the loss. Unlike the "
+        "derivative at the intact model, it credits heads with backups; but the half-open models on the way "
+        "never occurred in training.",
         reads_task=True,
     )
     presenter = "bertsecrets.present.importance:INTEGRATED_GRADIENTS"
@@ -59,7 +58,7 @@ class IntegratedGradients(Measure):
         super().__init__(num_layers, num_heads, max_examples)
         point_N, weight_N = np.polynomial.legendre.leggauss(steps)
         inner = [(float(point + 1) / 2, float(weight) / 2) for point, weight in zip(point_N, weight_N, strict=True)]
-        # The ends have weight 0: their losses are what the shares should add up to.
+        # The ends have weight 0; the shares should sum to the difference of their losses.
         self.gates = ((0.0, 0.0), *inner, (1.0, 0.0))
         self.add_state("losses_2", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("examples", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
@@ -70,10 +69,10 @@ class IntegratedGradients(Measure):
     def add_losses(self, gate: float, loss_B: Tensor) -> None:
         if gate in (0.0, 1.0):
             self.losses_2[int(gate)] += loss_B.to(self.losses_2.device).to(torch.float64).sum()
-            # Both ends bring the examples.
+            # Both ends contribute the examples.
             self.examples += len(loss_B) / 2
 
     def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[Completeness]:
-        """The mean losses with all heads disabled and of the whole model, and the sum of the shares."""
+        """The mean losses with all heads disabled and of the intact model, and the sum of the shares."""
         closed, whole = (self.losses_2 / self.examples).tolist()
         return [Completeness(loss_disabled=closed, loss=whole, total=float(grid.column("share").sum()))]

@@ -30,12 +30,12 @@ Rule = Literal["z", "alpha_beta"]
 
 RELEVANCE, SIGNED = "relevance", "signed"
 TOLERANCE = 1e-3
-"""Largest relative error of the sum of relevances that is put down to rounding."""
+"""Largest relative error of the sum of relevances that can be due to rounding."""
 
 _ACTIVATIONS: tuple[Any, ...] = tuple(
     kind[0] if isinstance(kind, tuple) else kind for kind in ACT2CLS.values() if kind is not None
 )
-"""Modules of one non-linear function, some of which compute it in several steps."""
+"""Modules that compute one non-linear function, possibly in several steps."""
 
 _POINTWISE = (functional.gelu, functional.relu, functional.silu, torch.tanh, torch.relu, Tensor.tanh, Tensor.relu)
 _PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
@@ -45,18 +45,18 @@ _SOFTMAX: tuple[Any, ...] = (functional.softmax, torch.softmax, Tensor.softmax)
 
 
 class Relevance(Measure):
-    """How much of the answer's logit passes through each head, by layer-wise relevance propagation.
+    """The share of the prediction's logit that passes through each head, by layer-wise relevance propagation.
 
-    An output's relevance is handed down to its inputs in proportion to their contributions: w_uv u / sum_u' w_u'v u'
+    An output's relevance is passed down to its inputs in proportion to their contributions: w_uv u / sum_u' w_u'v u'
     for a linear map (Voita et al. 2019, appendix A: the z-rule, that is the epsilon rule with epsilon 0), or by the
-    alpha-beta rule of their code. Non-linearities hand it
-    down unchanged; a layer normalisation is linear, with its standard deviation held fixed. A bias keeps its share. A
-    head's relevance is the sum over its outputs at all tokens, starting from the logit of the predicted class (or the
-    score), over the sum of the absolute values of the layer's heads.
+    alpha-beta rule of their code. Non-linearities pass it down unchanged; a layer normalisation is treated as linear,
+    with its standard deviation held fixed. A bias keeps its share. A head's relevance is the sum over its outputs at
+    all tokens, starting from the logit of the predicted class (or the score), divided by the sum of absolute values
+    over the layer's heads.
 
     Columns:
         ``relevance``: the share in absolute value; the heads of a layer add up to 1.
-        ``signed``: with its sign: negative if the head speaks against the answer.
+        ``signed``: with its sign: negative if the head counts against the prediction.
     """
 
     name = "relevance"
@@ -69,7 +69,7 @@ class Relevance(Measure):
     )
 
     def take(self, batch: Batch, relevance_BLH: Tensor) -> None:
-        """Add the relevances of one batch, as :func:`head_relevance` gives them."""
+        """Add the relevances of one batch from :func:`head_relevance`."""
         whole_BL1 = relevance_BLH.abs().sum(-1, keepdim=True)
         signed_BLH = torch.where(whole_BL1 > 0, relevance_BLH / whole_BL1, torch.nan)
         for layer, signed_BH in enumerate(signed_BLH.unbind(1)):
@@ -98,15 +98,15 @@ def head_relevance(
 ) -> Tensor:
     """Relevance of each head to the logit of the predicted class (or to the score), ``[B, layers, heads]``.
 
-    One forward and one backward pass: with non-linear parts replaced by the linear maps that they are at these inputs,
-    an input's relevance under the z-rule is input times gradient. Under the alpha-beta rule the backward pass hands
-    down relevance itself (:mod:`bertsecrets.importance.alpha_beta`), which takes about ten times as long.
+    One forward and one backward pass: with non-linear parts replaced by linear maps with the same values at these
+    inputs, an input's relevance under the z-rule is input times gradient. Under the alpha-beta rule, the backward pass
+    passes down relevance itself (:mod:`bertsecrets.importance.alpha_beta`), which takes about ten times as long.
 
     Args:
-        model: Any module that holds a transformers encoder with a sequence classification head, in evaluation mode.
+        model: Any module that contains a transformers encoder with a sequence classification head, in evaluation mode.
         inputs: Its keyword arguments, on its device.
-        consider_attention: Whether attention weights take part: half of the relevance of a product of two inputs goes
-            to each of them, and that of a weight on to its score. Else weights are constants.
+        consider_attention: Whether relevance also passes through attention weights: each factor of a product gets half
+            of its relevance, and a weight passes its part on to its score. Otherwise weights are constants.
         rule: How an output's relevance is shared among its inputs.
 
     Raises:
@@ -118,7 +118,7 @@ def head_relevance(
     outputs: dict[int, Tensor] = {}
     entered: list[Tensor] = []
     kept: list[Tensor] = []
-    # What is added to the scores has a share of the relevance.
+    # Terms added to the scores get a share of the relevance.
     positions = [value for name, value in encoder.model.named_parameters() if "relative_attention_bias" in name]
     # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
     with (
@@ -132,7 +132,7 @@ def head_relevance(
         for module in encoder.model.modules():
             if isinstance(module, _ACTIVATIONS):
                 stack.callback(module.register_forward_hook(lambda _, args, value: _ratio(args[0], value)).remove)
-        # Copies, as tensors made in inference mode cannot take part in a backward pass.
+        # Copied, because tensors from inference mode cannot take part in a backward pass.
         arguments: dict[str, Any] = {name: tensor.clone() for name, tensor in inputs.items()}
         with _LocallyLinear(consider_attention, rule, kept):
             logits_BC = encoder.model(**arguments).logits
@@ -145,7 +145,7 @@ def head_relevance(
         torch.zeros_like(tensor) if gradient is None else (tensor * gradient).detach()
         for tensor, gradient in zip(wanted, gradients, strict=True)
     ]
-    # What reaches the embeddings and the positions is kept there, like the share of a bias.
+    # Embeddings and positions keep the relevance that reaches them, like biases.
     kept += [share.flatten(1).sum(1) for share in shares[len(heads) :]]
     _check_conserved(encoder, answer_B.detach(), torch.stack(kept, 1))
     return torch.stack(
@@ -154,18 +154,19 @@ def head_relevance(
 
 
 def _check_conserved(encoder: Encoder, answer_B: Tensor, share_BP: Tensor) -> None:
-    """Raise UserError unless the relevances of each example's P parts, all biases among them, add up to its answer."""
+    """Raise UserError unless the relevances of each example's P parts, including biases, add up to its logit."""
     answer_B, share_BP = answer_B.cpu().double(), share_BP.cpu().double()
     error = float(((share_BP.sum(-1) - answer_B).abs() / answer_B.abs().clamp(min=1.0)).max())
     if not error <= TOLERANCE:
         raise UserError(
-            f"Relevances of model type '{encoder.base.config.model_type}' add up to the logit only within {error:.1e}: "
-            "it has a part that relevance propagation does not know; choose another score, such as analysis=shapley."
+            f"Relevances of model type '{encoder.base.config.model_type}' add up to the logit only within "
+            f"{error:.1e}: it has a part that relevance propagation does not support; choose another score, such as "
+            "analysis=shapley."
         )
 
 
 class _LocallyLinear(TorchFunctionMode):
-    """Replace non-linear functions by the linear maps that they are at their inputs, of the same value.
+    """Replace non-linear functions by linear maps with the same values at their inputs.
 
     Args:
         consider_attention, rule: See :func:`head_relevance`.
@@ -242,9 +243,9 @@ class _LocallyLinear(TorchFunctionMode):
 
 
 def _ratio(argument: Tensor, value: Tensor) -> Tensor:
-    """``value`` as the argument times a constant; where the argument is 0, as a constant."""
+    """``value`` as the argument times a constant, or as a constant where the argument is 0."""
     value, zero = value.detach(), argument == 0
-    # A division by 0 would make the gradient of the branch that is not taken NaN.
+    # A division by 0 would make the gradient of the unused branch NaN.
     return torch.where(zero, value, argument * (value / argument.masked_fill(zero, 1)).detach())
 
 
@@ -254,11 +255,11 @@ def _both_depend(first: Any, second: Any) -> bool:
 
 
 def _halves(func: Callable[..., Tensor], *args: Any) -> Tensor:
-    """A product, of whose relevance each of two factors that depend on the input gets half."""
+    """A product that passes half of its relevance to each of two factors that depend on the input."""
     first, second = args[:2]
     if not _both_depend(first, second):
         return func(*args)
-    # The value is that of the product; its gradient is half of either factor's.
+    # The value is the product; its gradient is half of each factor's.
     return (func(first, second.detach()) + func(first.detach(), second)) / 2
 
 
@@ -273,17 +274,17 @@ def _layer_norm(
 
 
 class RelevanceOfHeads(Analysis):
-    """Propagate the relevance of the answer's logit down to the heads: one forward and one backward pass of each
+    """Propagate the relevance of the prediction's logit down to the heads, with one forward and one backward pass per
     example.
 
     Args:
         ablation: Its ``evaluation`` is used.
-        consider_attention: Whether attention weights take part, see :func:`head_relevance`.
+        consider_attention: Whether relevance also passes through attention weights, see :func:`head_relevance`.
         rule: How an output's relevance is shared among its inputs, see the same function.
-        max_examples: A random sample of this many examples; None for all.
+        max_examples: Size of a random sample of examples; None for all.
 
     Raises:
-        UserError: If the model has a part that relevance propagation does not know.
+        UserError: If the model has a part that relevance propagation does not support.
     """
 
     def __init__(

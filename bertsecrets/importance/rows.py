@@ -1,15 +1,15 @@
-"""What scores of heads find beside their grids."""
+"""Results of importance scores besides their grids."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Completeness:
-    """What integrated gradients should add up to.
+    """The total that integrated gradients should add up to.
 
     Args:
-        loss_disabled, loss: Mean loss with all heads disabled, and of the whole model.
-        total: Sum of all heads' shares, their difference but for the error of the integration.
+        loss_disabled, loss: Mean loss with all heads disabled, and of the intact model.
+        total: Sum of all heads' shares: the difference of the two, up to the integration error.
     """
 
     loss_disabled: float
@@ -19,11 +19,11 @@ class Completeness:
 
 @dataclass(frozen=True)
 class Propagation:
-    """How relevance was handed down.
+    """How relevance was propagated.
 
     Args:
         rule: ``z`` or ``alpha_beta``.
-        consider_attention: Whether attention weights took part.
+        consider_attention: Whether relevance also passed through attention weights.
     """
 
     rule: str

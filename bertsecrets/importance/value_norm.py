@@ -1,4 +1,4 @@
-"""Norm-based attention: what a head adds to the residual stream, not where it looks (Kobayashi et al. 2020, section
+"""Norm-based attention: what a head adds to the residual stream, not where it attends (Kobayashi et al. 2020, section
 3).
 """
 
@@ -13,29 +13,28 @@ _UNIT = "mean norm"
 
 
 class ValueNorm(Measure):
-    """Norms of what a head adds to the residual stream.
+    """Norms of a head's contribution to the residual stream.
 
-    With f(x) a token's value after the head's part of the output projection, bias of the values included, and a the
-    attention of token i to token j:
+    With f(x) a token's value (including its bias) after the head's part of the output projection, and a the attention
+    of token i to token j:
 
     Columns:
         ``output``: mean over tokens i of the norm of the sum over j of a f.
-        ``weighted``: mean over tokens i of the sum over j of the norm of a f, the paper's; at least ``output``, as
+        ``weighted``: mean over tokens i of the sum over j of the norm of a f, as in the paper; at least ``output``, as
             vectors may cancel.
         ``value``: mean over tokens j of the norm of f.
-        ``rank``: in how many directions a text's outputs lie: (Σ s²)² / Σ s⁴ over the singular values s of the matrix
-            of the outputs of all tokens (participation ratio); 1 where the head adds the same to every token, at most
-            the width of a head. A head that spreads what one token holds has a low rank (Fesser et al. 2026, abstract).
+        ``rank``: effective number of directions of a text's outputs: (Σ s²)² / Σ s⁴ over the singular values s of the
+            matrix of all tokens' outputs (participation ratio); 1 if the head adds the same vector to every token, at
+            most the width of a head. A head that broadcasts one token has a low rank (Fesser et al. 2026, abstract).
     """
 
     name = "value_norm"
     title = "Norms of heads' outputs"
     shown = Shown(
-        about="The norm of what a head adds to a token, after the output projection (Kobayashi et al. 2020): a head "
-        "can attend "
-        "firmly to a token whose value is nearly zero. A large addition need not matter to the task, and layers differ "
-        "in the scale of what they add to. The rank says in how many directions the outputs of a text's tokens lie: 1 "
-        "where all get the same, as from a token that broadcasts (Fesser et al. 2026).",
+        about="The norm of a head's contribution to a token, after the output projection (Kobayashi et al. 2020): a "
+        "head can attend strongly to a token whose value is nearly zero. A large contribution need not matter "
+        "for the task, and layers differ in scale. The rank is the effective number of directions of a text's "
+        "outputs: 1 if all tokens get the same vector, as from a broadcasting token (Fesser et al. 2026).",
     )
     columns = (
         Column("output", "output", _UNIT, keep="high"),
@@ -54,7 +53,7 @@ class ValueNorm(Measure):
         size_BHK = projected_norms(value_BHKd, gram_Hdd)
         output_BHQd = attention_BHQK @ value_BHKd
         output_BH = (projected_norms(output_BHQd, gram_Hdd) * weight_B1S).sum(-1)
-        # The norm of a f is a times that of f: no product of every pair is needed.
+        # The norm of a f is a times the norm of f, so no product for every pair is needed.
         received_BHK = (attention_BHQK * weight_B1S[..., None]).sum(2)
         weighted_BH, value_BH = (received_BHK * size_BHK).sum(-1), (size_BHK * weight_B1S).sum(-1)
         return torch.stack(

@@ -11,25 +11,24 @@ _MAPS = ("query", "key", "value")
 
 
 class WeightGradient(Measure):
-    """How steeply the loss rises with a head's query, key and value weights.
+    """Gradient norms of the loss with respect to a head's query, key and value weights.
 
     Columns:
         ``query``, ``key``, ``value``: mean over examples of the Frobenius norm of the gradient of the example's loss
-            with respect to the head's weights of that map, biases left out.
-        ``product``: the product of the three means, the score of Greedy-Gnorm (abstract). The authors' code takes the
-            norm of the logits for the loss, and slices the weights by the encoder's inputs instead of the heads. Its
-            standard error is the most that it can be: relative errors are added.
+            with respect to the head's weights in that map, without biases.
+        ``product``: the product of the three means, the score of Greedy-Gnorm (abstract). The authors' code uses the
+            norm of the logits as the loss, and slices the weights by the encoder's inputs instead of the heads. Its
+            standard error is an upper bound: relative errors are added.
 
-    Heads are removed one by one in its order with ``prune.scores=[weight_gradient/product] prune.iterative=true``.
+    To remove heads one by one in its order, set ``prune.scores=[weight_gradient/product] prune.iterative=true``.
     """
 
     name = "weight_gradient"
     title = "Gradient norms of heads' weights"
     shown = Shown(
         about="The norm of the loss's gradient with respect to a head's query, key and value weights, and the product "
-        "of the three "
-        "(Guo and Sheridan 2026). Layers differ in scale. A head that does much for the answer can have small "
-        "gradients where the loss is flat.",
+        "of the three (Guo and Sheridan 2026). Layers differ in scale. An important head can have small "
+        "gradients if the loss is flat.",
         reads_task=True,
     )
     columns = (
@@ -40,7 +39,7 @@ class WeightGradient(Measure):
     tracked = ("product",)
 
     def values(self, passed: Passed) -> Tensor:
-        # The product is of means: it follows in ``compute``.
+        # The product is of means, so it is computed in ``compute``.
         return torch.cat((passed.norms_BH3, torch.full_like(passed.norms_BH3[..., :1], torch.nan)), -1)
 
     def compute(self) -> HeadGrid:
@@ -48,7 +47,7 @@ class WeightGradient(Measure):
         grid = super().compute()
         value_LHC, stderr_LHC, count_LHC = grid.value_LHC, grid.stderr_LHC, grid.count_LHC
         value_LHC[..., -1] = value_LHC[..., :-1].prod(-1)
-        # Of a head without gradients the error is zero, not undefined.
+        # For a head without gradients, the error is zero, not undefined.
         others_LHC = torch.stack([value_LHC[..., [b for b in range(3) if b != a]].prod(-1) for a in range(3)], -1)
         stderr_LHC[..., -1] = (stderr_LHC[..., :-1] * others_LHC).sum(-1)
         count_LHC[..., -1] = count_LHC[..., 0]

@@ -1,1 +1,1 @@
-"""Probes: parsers that see a frozen encoder's attention (Clark et al. 2019, section 5)."""
+"""Probes: parsers trained on a frozen encoder's attention (Clark et al. 2019, section 5)."""

@@ -28,18 +28,18 @@ _NUMBER = "a whole number from 1"
 class TrainProbes(Analysis):
     """Train probes to find the syntactic head of each word in the attention of a frozen encoder.
 
-    They are trained on the training split and scored on an evaluation set. If the task has no annotated training split,
-    both are halves of the evaluation set. Only the first process trains.
+    They are trained on the training split and scored on an evaluation set, or on two halves of the evaluation set if
+    the task has no annotated training split. Only the first process trains.
 
     Args:
-        probes: The probes to train, of ``PROBES``; right-branching needs no training and is always scored.
-        control: Whether to train each probe on a control task as well.
+        probes: The probes to train, from ``PROBES``; right-branching needs no training and is always scored.
+        control: Whether to also train each probe on a control task.
         glove: Text file of word vectors; None for the encoder's own input embeddings.
-        epochs, learning_rate, batch_size: The training.
+        epochs, learning_rate, batch_size: Training settings.
         evaluation: Evaluation set; None for the task's first.
         punctuation: Whether to score punctuation.
         replicates: Bootstrap samples of sentences for the intervals.
-        seed: Of the training, the halves, the control task and the samples.
+        seed: Seed of the training, the halves, the control task and the samples.
 
     Raises:
         UserError: If a probe or the file does not exist, or a number does not fit.
@@ -79,14 +79,14 @@ class TrainProbes(Analysis):
     def check(self, context: Context) -> None:
         super().check(context)
         if context.is_first:
-            # Sentences that do not fit are reported before the long work begins.
+            # Report sentences that do not fit before the long work starts.
             self.study = self._study(context)
 
     def run(self, context: Context) -> Iterator[Findings]:
         if self.study is None:
             return
         context.run.folder.mkdir(parents=True, exist_ok=True)
-        # Validation runs in inference mode, in which nothing can be differentiated later.
+        # Validation runs in inference mode, whose tensors cannot be differentiated later.
         with torch.inference_mode(False):
             rows, weight_LH2 = run_study(self.study, context.model)
         grids = [] if weight_LH2 is None else [without_errors(Probes(), weight_LH2, len(self.study.train.rows))]
@@ -104,7 +104,7 @@ class TrainProbes(Analysis):
         halves = not _has_training_split(data)
         if halves:
             _log.info(
-                f"Task '{data.task.name}' has no annotated training split: probes are trained on one half of the "
+                f"Task '{data.task.name}' has no annotated training split, so probes are trained on one half of the "
                 "sentences and scored on the other."
             )
             train, scored = scored.halves(self.seed)
@@ -112,8 +112,8 @@ class TrainProbes(Analysis):
             train = Sentences.of(data.encoded(TRAIN), punctuation=self.punctuation, seed=self.seed)
         if not train.rows or not any(row.scored_W.any() for row in scored.rows):
             raise UserError(
-                f"Task '{data.task.name}' has too few annotated sentences of at most {data.max_length} tokens to train "
-                "and score probes; give more of them, or raise task.training.max_length."
+                f"Task '{data.task.name}' has too few annotated sentences of at most {data.max_length} tokens to "
+                "train and score probes; give more sentences, or raise task.training.max_length."
             )
         vectors = None
         if self.glove is not None and WITH_WORDS & set(self.probes):

@@ -1,4 +1,4 @@
-"""Attention between words of many sentences, in a file: read batch by batch, never held in memory as a whole."""
+"""Attention between words of many sentences in a file, read batch by batch and never fully in memory."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +22,9 @@ from bertsecrets.models.loading import random_normal_
 from bertsecrets.probes.sentences import Sentences
 
 SPECIAL = 2
-"""Places before the words: the first special token, [CLS], and the last, [SEP]."""
+"""Positions before the words: the first special token, [CLS], and the last, [SEP]."""
 
-# float16: half the disk, and weights of 0..1 keep three digits.
+# float16 halves the disk space and keeps three digits of weights in 0..1.
 _BYTES = 2
 
 
@@ -32,20 +32,20 @@ def check_room(path: Path, size: int, what: str) -> None:
     """Check that the disk has room for a new file.
 
     Raises:
-        UserError: If it has not.
+        UserError: If there is not enough room.
     """
     free = shutil.disk_usage(path.parent).free
     if size > free:
         raise UserError(
-            f"{what} takes {size / 1e9:.1f} GB, but '{path.parent}' has "
-            f"{free / 1e9:.1f} GB left; free some space, or probe fewer sentences with data.limit_train=<number>."
+            f"{what} need {size / 1e9:.1f} GB, but '{path.parent}' has {free / 1e9:.1f} GB left; free some space, or "
+            "probe fewer sentences with data.limit_train=<number>."
         )
 
 
 class AttentionFile(AbstractContextManager["AttentionFile"]):
     """Word-level attention of sentences, ``[n, n, C]`` float16 each: n = 2 + words, C = layers x heads.
 
-    Places 0 and 1 are [CLS] and [SEP], the words follow. The file is removed when the block ends.
+    Positions 0 and 1 are [CLS] and [SEP], followed by the words. The file is removed when the block ends.
 
     Args:
         path: The file, which must not exist.
@@ -62,8 +62,8 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
         self.sizes = [SPECIAL + count for count in words]
         lengths = [size * size * channels * _BYTES for size in self.sizes]
         self.starts = [0, *np.cumsum(lengths).tolist()]
-        check_room(path, self.bytes, f"The attention of {len(words):,} sentences")
-        # x: a file of another run must not be overwritten. Unbuffered: every read is of another sentence.
+        check_room(path, self.bytes, f"The attention maps of {len(words):,} sentences")
+        # x: never overwrite another run's file. Unbuffered: every read is a different sentence.
         self.file = path.open("x+b", buffering=0)
         self._variance_C = torch.zeros(channels, dtype=torch.float64)
         self._rows = 0
@@ -75,22 +75,20 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
 
     @property
     def spread_C(self) -> Tensor:
-        """Root mean square deviation of a head's attention to the words from its mean in each row, over what was
-        stored.
-        """
+        """Root mean square deviation of a head's attention to words from its row mean, over the stored sentences."""
         spread_C = (self._variance_C / max(self._rows, 1)).sqrt().float()
         # A head that never varies would be divided by 0.
         return torch.where(spread_C > 0, spread_C, 1.0)
 
     def write(self, number: int, map_nnC: Tensor) -> None:
         """Store the attention of a sentence."""
-        # Without [CLS] and [SEP], whose large weights would hide what a head does between words.
+        # Without [CLS] and [SEP], whose large weights would hide attention between words.
         words_WWC = map_nnC[SPECIAL:, SPECIAL:].cpu().double()
         self._variance_C += words_WWC.var(1, correction=0).sum(0)
         self._rows += len(words_WWC)
         values = np.ascontiguousarray(map_nnC.cpu().to(torch.float16).numpy())
         self.file.seek(self.starts[number])
-        # An unbuffered file may write less than it is given.
+        # An unbuffered write may be partial.
         rest = values.data.cast("B")
         while rest:
             rest = rest[self.file.write(rest) :]
@@ -133,7 +131,7 @@ def store_attention(
     Args:
         model: Any module that contains an encoder; its mode is restored.
         sentences: The sentences.
-        file: Where to write, with a place for each sentence.
+        file: The file to write, with a slot for each sentence.
         batch_size: Sentences in a forward pass.
         context: Context manager for every forward pass, e.g. the trainer's autocast.
         progress: Called with the number of sentences written.
@@ -158,7 +156,7 @@ def encoded_batches(sentences: Sentences, batch_size: int, device: torch.device)
 
 
 def _word_level(network: nn.Module, batch: Batch, size: int, context: Autocast) -> Tensor:
-    """The attention of all heads between the places of a batch, ``[B, n, n, C]`` float16."""
+    """The attention of all heads between the positions of a batch, ``[B, n, n, C]`` float16."""
     unit_BS = _units(batch)
     layers: list[Tensor] = []
 
@@ -171,7 +169,7 @@ def _word_level(network: nn.Module, batch: Batch, size: int, context: Autocast) 
 
 
 def _units(batch: Batch) -> Tensor:
-    """The place of each token in the file's maps, ``[B, S]``: 0 for [CLS], 1 for [SEP], 2 + word for words, -1 for
+    """The position of each token in the file's maps, ``[B, S]``: 0 for [CLS], 1 for [SEP], 2 + word for words, -1 for
     none.
     """
     special_BS = batch.special_BS & batch.attention_mask_BS.bool()

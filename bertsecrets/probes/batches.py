@@ -15,7 +15,7 @@ from bertsecrets.probes.vectors import WordVectors
 NO_RELATION = -1
 
 _PAIRS = 50_000
-"""Pairs of words in a batch: long sentences come in smaller batches, which bounds memory."""
+"""Most word pairs in a batch: long sentences are in smaller batches, which limits memory."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class ProbeBatch:
 
     Args:
         number_B: Number of each sentence.
-        attention_BNNC: Attention of all heads, [CLS] and [SEP] first, N = 2 + W; None for probes that see none.
-        vectors_BWD: Word vectors; None for probes that see none.
-        head_BW, control_BW: The head, and the answer of the control task, 0 to W.
-        relation_BW: Relation by number; -1 for one that is not in the training sentences, and where there is no word.
+        attention_BNNC: Attention of all heads, [CLS] and [SEP] first, N = 2 + W; None for probes without attention.
+        vectors_BWD: Word vectors; None for probes without them.
+        head_BW, control_BW: The head, and the label of the control task, 0 to W.
+        relation_BW: Relation by number; -1 for relations missing from the training sentences, and for padding.
         counts_BW, scored_BW: Whether a word is trained on, and whether it is scored.
-        candidate_BWT: What may be a word's head: the root and the other words of its sentence.
-        control_candidate_BWT: The same of the control task, in which a word may attach to itself.
+        candidate_BWT: Possible heads of a word: the root and the other words of its sentence.
+        control_candidate_BWT: The same for the control task, in which a word may attach to itself.
         words_B: Number of words.
     """
 
@@ -62,8 +62,8 @@ class ProbeDataset(Dataset[ProbeBatch]):
     Args:
         sentences: The sentences.
         relations: The relations in the order of their numbers.
-        attention: Their attention; None for probes that see none.
-        vectors: Word vectors; None for probes that see none.
+        attention: Their attention; None for probes without attention.
+        vectors: Word vectors; None for probes without them.
     """
 
     def __init__(
@@ -113,13 +113,12 @@ class ProbeDataset(Dataset[ProbeBatch]):
 
 
 class ProbeSampler(Sampler[list[int]]):
-    """Batches of sentences of similar length: sentences of equal length are shuffled in each epoch, and so are the
-    batches.
+    """Batches of sentences of similar length; sentences of equal length, and the batches, are shuffled in each epoch.
 
     Args:
         words: Number of words of each sentence.
         batch_size: Most sentences in a batch; batches of long sentences have fewer.
-        seed: The order depends on seed and epoch alone.
+        seed: The order depends only on seed and epoch.
     """
 
     def __init__(self, words: Sequence[int], batch_size: int, seed: int) -> None:
@@ -134,7 +133,7 @@ class ProbeSampler(Sampler[list[int]]):
 
     def batches(self) -> list[list[int]]:
         """The batches of the epoch."""
-        # Of seed and epoch alone: a sampler that drew on would depend on how often its length was asked for.
+        # Depend only on seed and epoch: a stateful generator would depend on how often the length is computed.
         generator = np.random.default_rng([self.seed, self.epoch])
         order = generator.permutation(len(self.words)).tolist()
         # The sort is stable. The lengths, and with them the number of batches, are the same in every epoch.

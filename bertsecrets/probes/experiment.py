@@ -3,7 +3,7 @@
 from bertsecrets.grid import Column
 from bertsecrets.results.experiment import Experiment
 
-_UNIT = "weight of one spread"
+_UNIT = "weight per standard deviation of attention"
 
 
 class Probes(Experiment):

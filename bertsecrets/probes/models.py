@@ -1,6 +1,4 @@
-"""The probes: parsers with few weights that choose each word's head, and name its relation (Clark et al. 2019, section
-5).
-"""
+"""The probes: parsers with few weights that predict each word's head and relation (Clark et al. 2019, section 5)."""
 
 from abc import abstractmethod
 
@@ -12,7 +10,7 @@ from bertsecrets.probes.batches import ProbeBatch
 
 _HIDDEN = 256
 _NEAR = (0, -1, 1, -2, 2)
-"""Distances with an indicator of their own, as in the paper's code."""
+"""Distances with a separate indicator, as in the paper's code."""
 
 _POSITIONS = 2 + len(_NEAR) + 1
 
@@ -36,12 +34,12 @@ class AttentionProbe(Probe):
     attention-only probe). With word vectors v, ``w = W (v_i + v_j) + b`` with the vectors joined, and so is ``u``
     (attention and words). Attention from and to the root is a learned mixture of that of [CLS] and of [SEP], as in the
     paper's code, and the root's vector is zero. Attention is divided by each head's spread, which does not change what
-    a probe can learn, but lets heads of sharp and of flat attention learn equally fast.
+    a probe can learn, but equalises the learning speed of heads with sharp and flat attention.
 
     Args:
         spread_C: Spread of each head's attention, positive.
         relations: Number of relations, R.
-        width: Numbers of a word vector; 0 for none.
+        width: Size of a word vector; 0 for none.
     """
 
     spread_C: Tensor
@@ -51,7 +49,7 @@ class AttentionProbe(Probe):
         channels = len(spread_C)
         self.width = width
         self.register_buffer("spread_C", spread_C)
-        # Zero: at first every word may be the head.
+        # Zero, so that at first every word is equally likely as head.
         self.weight_DC = nn.Parameter(torch.zeros(2, channels))
         self.root = nn.Parameter(torch.tensor([0.5, 0.5]))
         if width:
@@ -113,7 +111,7 @@ class DistanceProbe(Probe):
 
     Args:
         relations: Number of relations, R.
-        width: Numbers of a word vector.
+        width: Size of a word vector.
     """
 
     def __init__(self, relations: int, width: int) -> None:

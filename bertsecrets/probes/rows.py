@@ -1,4 +1,4 @@
-"""What probes find beside their weights: table 3 of Clark et al. 2019."""
+"""Results of probes besides their weights: table 3 of Clark et al. 2019."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +24,7 @@ LABELS = {
 """Names of the parsers on pages, in the order of the table."""
 
 PROBES = (*(name for name in LABELS if name != RIGHT_BRANCHING), STRUCTURAL)
-"""The probes that are trained."""
+"""The trainable probes."""
 
 DIFFERENCES = (
     (ATTENTION, RIGHT_BRANCHING),
@@ -42,13 +42,13 @@ class ProbeScore:
     """The scores of a probe, with intervals over bootstrap samples of sentences.
 
     Args:
-        probe: The probe, of ``LABELS``.
-        uas: Share of words with the right head.
-        las: Share of words with the right head and relation.
-        control: Share of right answers in the control task; None without one.
-        selectivity: ``uas`` less ``control``; None without a control task.
-        weights: Number of weights that choose the heads.
-        seconds: Time of training and answering, its control task included.
+        probe: The probe, a key of ``LABELS``.
+        uas: Share of words with the correct head.
+        las: Share of words with the correct head and relation.
+        control: Accuracy in the control task; None without one.
+        selectivity: ``uas`` minus ``control``; None without a control task.
+        weights: Number of weights that predict the heads.
+        seconds: Time for training and prediction, including the control task.
     """
 
     probe: str
@@ -62,7 +62,7 @@ class ProbeScore:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first probe's share of right heads less the second's, on the same sentences; pairs of ``DIFFERENCES``."""
+    """The first probe's share of correct heads minus the second's, on the same sentences; pairs of ``DIFFERENCES``."""
 
     first: str
     second: str
@@ -76,7 +76,7 @@ class HiddenState:
     Args:
         state: 0 for the embeddings, n for the output of layer n - 1.
         uuas: Share of the trees' edges found, without their direction (Hewitt and Manning 2019).
-        chosen: Whether the sentences that were held out chose this state.
+        chosen: Whether this state was chosen on held-out sentences.
     """
 
     KEYS: ClassVar = ("state",)
@@ -88,15 +88,15 @@ class HiddenState:
 
 @dataclass(frozen=True)
 class Structural:
-    """The structural probe, beside its score in each :class:`HiddenState`.
+    """The structural probe, besides its score in each :class:`HiddenState`.
 
     Args:
         edges: Number of edges between scored words.
         rank: Dimensions that the probe maps to.
-        chosen_on: Number of sentences that chose the state, neither trained on nor scored.
-        gain: Share of edges found in the chosen state less that in the embeddings.
-        neighbours: Share of edges between neighbouring words, which takes no probe.
-        seconds: Time of all.
+        chosen_on: Number of held-out sentences for choosing the state, neither trained on nor scored.
+        gain: Share of edges found in the chosen state minus the share in the embeddings.
+        neighbours: Share of edges between neighbouring words, the baseline without a probe.
+        seconds: Total time.
     """
 
     edges: int
@@ -109,21 +109,21 @@ class Structural:
 
 @dataclass(frozen=True)
 class Probed:
-    """The sentences, what was left out, and how probes were trained.
+    """The sentences, counts of skipped ones, and the training settings.
 
     Args:
-        corpus: Name of the task that brought the sentences.
+        corpus: Name of the task with the sentences.
         trained_on, sentences: Number of sentences to train on, and to score.
         words: Number of words scored.
         halves: Whether both are halves of one set.
-        truncated: Sentences longer than the model or ``max_length``, left out of both.
-        vanished: Words without a token of their own in both; they do not count, nor do the words that depend on them.
+        truncated: Sentences skipped in both because they exceed the model's limit or ``max_length``.
+        vanished: Words without a token in both; they and the words that depend on them do not count.
         vectors: Source of the word vectors; empty without any.
         without_vector: Scored words without a vector.
         replicates: Bootstrap samples of sentences behind the intervals.
         punctuation, epochs, learning_rate, batch_size, recipe_seed: Settings of the training.
-        file_bytes: Size of the attention on disk, of one encoder.
-        read_seconds: Time to compute and store the attention of all sentences, of all encoders.
+        file_bytes: Size of one encoder's attention on disk.
+        read_seconds: Time to compute and store the attention of all sentences for all encoders.
     """
 
     corpus: str

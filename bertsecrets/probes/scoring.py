@@ -1,4 +1,4 @@
-"""From right answers to scores with intervals."""
+"""Scores with intervals from correct predictions."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 def right_branching(train: Sentences, evaluation: Sentences) -> Answers:
     """Every word depends on the next word of its sentence, and the last is the root (Clark et al. 2019, section 5).
 
-    The relation is the most frequent one of training words that depend on the next word, and of roots.
+    The relation is the most frequent one among training words that depend on the next word, or among roots.
     """
     labels = [Counter[str](), Counter[str]()]
     for row in train.rows:
@@ -41,24 +41,24 @@ def right_branching(train: Sentences, evaluation: Sentences) -> Answers:
 
 
 class Resamples:
-    """Bootstrap samples of sentences; all shares of the same samples are paired.
+    """Bootstrap samples of sentences; all shares use the same samples, so they are paired.
 
     Args:
         words_N: Number of words scored in each sentence.
         replicates: Number of bootstrap samples.
-        seed: Of the samples.
+        seed: Seed of the samples.
     """
 
     def __init__(self, words_N: NDArray[np.int64], replicates: int, seed: int) -> None:
         size = len(words_N)
-        # How often each sentence is drawn: one product then gives the sums of all samples.
+        # How often each sentence is drawn, so that one product gives the sums of all samples.
         self.drawn_KN = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=replicates)
         self.words_K = self.drawn_KN @ words_N
         self.words = words_N.sum()
 
     def share(self, right_N: NDArray[np.int64]) -> Estimate:
-        """The share of right words, with its 95 % interval."""
-        # A sample of sentences without a scored word has no share.
+        """The share of correct words, with its 95 % interval."""
+        # A sample without a scored word has no share.
         nonempty_K = self.words_K > 0
         low, high = np.percentile((self.drawn_KN @ right_N)[nonempty_K] / self.words_K[nonempty_K], _LEVELS)
         return Estimate(float(right_N.sum() / self.words), float(low), float(high), n=len(right_N))
@@ -70,10 +70,10 @@ def probe_scores(
     """The scores of probes and their differences, with 95 % intervals from bootstrap samples of sentences.
 
     Args:
-        answers: Right answers of each probe, by name.
+        answers: Correct predictions of each probe, by name.
         words_N: Number of words scored in each sentence.
         replicates: Number of bootstrap samples.
-        seed: Of the samples.
+        seed: Seed of the samples.
     """
     share = Resamples(words_N, replicates, seed).share
     scores = [

@@ -1,4 +1,4 @@
-"""The words of annotated sentences as arrays: what probes are trained on and scored with."""
+"""The words of annotated sentences as arrays, for training and scoring probes."""
 
 import zlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.measures.dependency.words import is_punctuation
 
 _BEHAVIOURS = 3
-"""Of a word type in the control task: it attaches to itself, to the first word or to the last."""
+"""Labels of a word type in the control task: it attaches to itself, to the first word or to the last."""
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -19,18 +19,18 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Sentence:
-    """The W words of an example: one sentence, or several with a tree each.
+    """The W words of an example: one sentence, or several, each with its tree.
 
     Args:
-        position: Place of the example in its split.
+        position: Position of the example in its split.
         forms, relations: Spelling of each word, and its relation to its head.
         tokens: Token ids of each word; empty for a word without a token of its own.
         tree_W: Number of the sentence that a word belongs to.
         head_W: Number of the word's head among the W words from 1, or 0 for a root.
-        control_W: The same of the control task; 0 for a word without tokens.
+        control_W: The same for the control task; 0 for a word without tokens.
         present_W: Whether a word has a token.
-        counts_W: Whether it is trained on: the word has a token, and so has its head.
-        scored_W: Whether it is scored: it counts and, unless punctuation is scored, is not punctuation.
+        counts_W: Whether it is trained on: the word and its head have tokens.
+        scored_W: Whether it is scored: it counts, and is not punctuation unless punctuation is scored.
     """
 
     position: int
@@ -55,7 +55,7 @@ class Sentences:
     Args:
         split: The tokenised split.
         rows: The sentences with at least one word that counts.
-        truncated: Number of sentences left out because they are too long.
+        truncated: Number of sentences skipped because they are too long.
         vanished: Number of words without a token of their own.
     """
 
@@ -71,7 +71,7 @@ class Sentences:
         Args:
             split: Examples with annotations.
             punctuation: Whether punctuation is scored.
-            seed: Of the control task.
+            seed: Seed of the control task.
         """
         rows = [_sentence(split, position, punctuation, seed) for position in range(len(split))]
         whole = [row for row, tokens in zip(rows, split.rows, strict=True) if not tokens.truncated]
@@ -80,7 +80,7 @@ class Sentences:
         return cls(split, kept, split.truncated, vanished)
 
     def halves(self, seed: int) -> tuple["Sentences", "Sentences"]:
-        """Two random halves of the sentences; each repeats the counts of what was left out."""
+        """Two random halves of the sentences; each has the full counts of skipped ones."""
         order = np.random.default_rng(seed).permutation(len(self.rows))
         first, second = (
             Sentences(
@@ -92,9 +92,9 @@ class Sentences:
 
 
 def behaviour(form: str, seed: int) -> int:
-    """What a word type does in the control task of Hewitt and Liang 2019: 0 itself, 1 first word, 2 last word.
+    """A word type's label in the control task of Hewitt and Liang 2019: 0 itself, 1 first word, 2 last word.
 
-    Drawn uniformly by a hash of the spelling without case, so that it depends on neither sentence nor order.
+    Drawn uniformly by a hash of the lower-cased spelling, independent of sentence and order.
 
     >>> behaviour("The", 0) == behaviour("the", 0)
     True
@@ -122,7 +122,7 @@ def _sentence(split: EncodedSplit, position: int, punctuation: bool, seed: int) 
         if word >= 0:
             tokens[word].append(token)
     present_W = np.array([bool(ids) for ids in tokens], bool)
-    # Index 0 is the root, which is always there.
+    # Index 0 is the root, which always exists.
     counts_W = present_W & np.concatenate([[True], present_W])[head_W]
     marks_W = np.array([is_punctuation(word.relation) for word in words], bool)
     return Sentence(

@@ -1,5 +1,5 @@
-"""The structural probe: a linear map of hidden states whose squared distances are distances in the tree (Hewitt and
-Manning 2019).
+"""The structural probe: a linear map of hidden states after which squared distances approximate tree distances (Hewitt
+and Manning 2019).
 """
 
 import time
@@ -23,10 +23,10 @@ from bertsecrets.probes.sentences import Sentence, Sentences
 from bertsecrets.probes.training import Recipe, RecipeTraining, fit_and_predict
 
 RANK = 64
-"""Dimensions that a probe maps to, or fewer if the vectors have fewer."""
+"""Dimensions of the probe's output, or fewer if the vectors have fewer."""
 
 _CHOOSERS = 10
-"""One in this many training sentences is held out to choose the layer."""
+"""One in this many training sentences is held out for choosing the layer."""
 
 _BYTES = 2
 
@@ -49,7 +49,7 @@ class HiddenStates:
     def __init__(self, path: Path, words: Sequence[int], states: int, width: int) -> None:
         self.starts = [0, *np.cumsum(words).tolist()]
         shape = (self.starts[-1], states, width)
-        check_room(path, _BYTES * int(np.prod(shape)), f"The array of hidden states of {len(words):,} sentences")
+        check_room(path, _BYTES * int(np.prod(shape)), f"The hidden states of {len(words):,} sentences")
         self.values = np.memmap(path, np.float16, "w+", shape=shape)
         self._squares_M = np.zeros(states)
 
@@ -112,8 +112,8 @@ class StructuralBatch:
         number_B: Number of each sentence.
         rows: The sentences.
         state_BWMD: Hidden states.
-        distance_BWW: Edges between two words in their tree; 0 for pairs that do not count.
-        pair_BWW: The pairs of words that count: of the same tree, and both with a token.
+        distance_BWW: Number of edges between two words in their tree; 0 for pairs that do not count.
+        pair_BWW: The word pairs that count: in the same tree, and both with a token.
     """
 
     number_B: Tensor
@@ -133,11 +133,11 @@ class StructuralBatch:
 
 
 class StructuralDataset:
-    """Some of the sentences with their trees and hidden states: ``dataset[numbers]`` is a batch.
+    """A subset of the sentences with their trees and hidden states: ``dataset[numbers]`` is a batch.
 
     Args:
         sentences: The sentences whose hidden states are stored.
-        kept: Numbers of those of the dataset.
+        kept: Numbers of the sentences in the dataset.
         states: The hidden states.
     """
 
@@ -167,14 +167,14 @@ class StructuralDataset:
 
 
 def tree_distances(row: Sentence) -> Distances:
-    """Number of edges between each two words of an example, ``[W, W]``; infinite between words of two trees."""
+    """Number of edges between every two words of an example, ``[W, W]``; infinite between trees."""
     words = np.flatnonzero(row.head_W)
     edges = coo_array((np.ones(len(words)), (words, row.head_W[words] - 1)), shape=(len(row), len(row)))
     return np.asarray(shortest_path(edges.tocsr(), directed=False, unweighted=True))
 
 
 def gold_edges(row: Sentence) -> set[tuple[int, int]]:
-    """The edges between words that are scored, each as two words in order."""
+    """The edges between scored words, each as an ordered pair."""
     return {
         _edge(word, head - 1)
         for word, head in enumerate(row.head_W.tolist())
@@ -183,11 +183,11 @@ def gold_edges(row: Sentence) -> set[tuple[int, int]]:
 
 
 def spanning_edges(row: Sentence, distance_WW: Distances) -> set[tuple[int, int]]:
-    """The edges of the smallest tree that spans the scored words, one for each tree of an example."""
+    """The edges of the minimum spanning tree of the scored words, for each tree of an example."""
     edges: set[tuple[int, int]] = set()
     for tree in np.unique(row.tree_W):
         words = np.flatnonzero(row.scored_W & (row.tree_W == tree))
-        # scipy takes 0 for no edge; a constant does not change which tree is smallest.
+        # scipy treats 0 as no edge; adding a constant does not change the minimum spanning tree.
         spanning = minimum_spanning_tree(distance_WW[np.ix_(words, words)] + 1.0)
         edges |= {_edge(int(words[i]), int(words[j])) for i, j in zip(*spanning.nonzero(), strict=True)}
     return edges
@@ -198,10 +198,10 @@ def _edge(one: int, other: int) -> tuple[int, int]:
 
 
 class StructuralProbe(nn.Module):
-    """``d(i, j) = |B (h_i - h_j)|^2`` for the hidden states of every layer, each with a B of its own.
+    """``d(i, j) = |B (h_i - h_j)|^2`` for the hidden states of every layer, with a separate B for each.
 
     Args:
-        scale_M: By which each layer's hidden states are divided.
+        scale_M: Divisor of each layer's hidden states.
         width: D.
     """
 
@@ -211,11 +211,11 @@ class StructuralProbe(nn.Module):
         super().__init__()
         rank = min(RANK, width)
         self.register_buffer("scale_M", scale_M)
-        # Distances of about one edge at first.
+        # Initial distances are about one edge.
         self.map_MDR = nn.Parameter(torch.randn(len(scale_M), width, rank) / (2 * rank * width) ** 0.5)
 
     def forward(self, state_BWMD: Tensor) -> Tensor:
-        """Squared distances of each two words, ``[B, M, W, W]``."""
+        """Squared distances between every two words, ``[B, M, W, W]``."""
         mapped_BMWR = torch.einsum("bwmd,mdr->bmwr", state_BWMD / self.scale_M[:, None], self.map_MDR)
         square_BMW = mapped_BMWR.square().sum(-1)
         inner_BMWW = mapped_BMWR @ mapped_BMWR.transpose(-1, -2)
@@ -223,7 +223,7 @@ class StructuralProbe(nn.Module):
 
 
 class StructuralTraining(RecipeTraining):
-    """Trains the probes of all layers side by side; none shares a weight with another."""
+    """Trains the probes of all layers side by side, without shared weights."""
 
     def __init__(self, probe: StructuralProbe, recipe: Recipe, steps: int) -> None:
         super().__init__(recipe, steps)
@@ -233,7 +233,7 @@ class StructuralTraining(RecipeTraining):
         return structural_loss(self.probe(batch.state_BWMD), batch) / self.recipe.batch_size
 
     def predict_step(self, batch: StructuralBatch, batch_idx: int) -> dict[str, Tensor]:
-        """The number of right edges of each sentence in each hidden state, ``[B, M]``."""
+        """The number of correct edges of each sentence in each hidden state, ``[B, M]``."""
         distance_BMWW = self.probe(batch.state_BWMD).cpu().double().numpy()
         right_BM = torch.zeros(distance_BMWW.shape[:2], dtype=torch.long)
         for right_M, distance_MWW, row in zip(right_BM, distance_BMWW, batch.rows, strict=True):
@@ -244,8 +244,8 @@ class StructuralTraining(RecipeTraining):
 
 
 def structural_loss(distance_BMWW: Tensor, batch: StructuralBatch) -> Tensor:
-    """Absolute differences of distances over the squared number of words, summed over sentences and states (section
-    3.2).
+    """Absolute differences of distances divided by the squared number of words, summed over sentences and states
+    (section 3.2).
     """
     wrong_BMWW = (distance_BMWW - batch.distance_BWW[:, None]).abs() * batch.pair_BWW[:, None]
     words_B = batch.pair_BWW.diagonal(dim1=1, dim2=2).sum(-1)
@@ -260,7 +260,8 @@ def structural_score(
     recipe: Recipe,
     replicates: int,
 ) -> tuple[Structural, list[HiddenState]]:
-    """Train a structural probe of every hidden state; a tenth of the training sentences chooses the state.
+    """Train a structural probe of every hidden state; a tenth of the training sentences is held out for choosing the
+    state.
 
     Args:
         train, learned: Sentences to train on, and their hidden states.
@@ -275,8 +276,8 @@ def structural_score(
     count, width = len(train.rows), learned.values.shape[2]
     if count < _CHOOSERS:
         raise UserError(
-            f"The structural probe takes at least {_CHOOSERS} training sentences, but there are {count}; give more, or "
-            "leave it out of analysis.probes.probes."
+            f"The structural probe needs at least {_CHOOSERS} training sentences, but there are {count}; give more, "
+            "or remove it from analysis.probes.probes."
         )
     order = np.random.default_rng(recipe.seed).permutation(count).tolist()
     choosers, trainers = order[: count // _CHOOSERS], order[count // _CHOOSERS :]

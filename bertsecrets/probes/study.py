@@ -1,4 +1,4 @@
-"""All probes of one encoder on one treebank: attention to disk, training, scores."""
+"""All probes of one encoder on one treebank: store attention, train, score."""
 
 import shutil
 import tempfile
@@ -44,22 +44,22 @@ _ENCODER = {
     RANDOM_ATTENTION_WORDS: _RANDOM,
     DISTANCES_WORDS: None,
 }
-"""The encoder whose attention a probe sees."""
+"""The encoder whose attention a probe reads."""
 
 WITH_WORDS = frozenset({ATTENTION_WORDS, RANDOM_ATTENTION_WORDS, DISTANCES_WORDS})
-"""The probes that see words."""
+"""The probes that read words."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is probed, and how.
+    """The settings of a probing study.
 
     Args:
-        task: Name of the task, for the record.
+        task: Name of the task, to be recorded.
         train, evaluation: Sentences to train on, and to score.
         halves: Whether both are halves of one set.
-        probes: The probes, of ``rows.PROBES``.
-        control: Whether each is trained on its control task, too.
+        probes: The probes, from ``rows.PROBES``.
+        control: Whether to also train each on its control task.
         vectors: Word vectors; None for the encoder's own input embeddings.
         recipe: How to train, except for the device, which is the model's.
         replicates: Bootstrap samples of sentences.
@@ -90,15 +90,15 @@ class Study:
 def run_study(study: Study, model: nn.Module) -> tuple[list[ProbeRow], Tensor | None]:
     """Train and score all probes.
 
-    The attention of one encoder at a time, and then hidden states, are in files in the recipe's folder, which are
-    removed.
+    The attention of one encoder at a time, and then hidden states, are stored in temporary files in the recipe's
+    folder.
 
     Args:
         study: What is probed.
         model: Any module that contains an encoder.
 
     Returns:
-        What is found, and the weights of the attention-only probe for attention over its spread, ``[L, H, 2]``.
+        The results, and the weights of the attention-only probe for attention divided by its spread, ``[L, H, 2]``.
 
     Raises:
         UserError: If the disk has no room.
@@ -116,7 +116,7 @@ def run_study(study: Study, model: nn.Module) -> tuple[list[ProbeRow], Tensor | 
     answers: dict[str, Answers] = {RIGHT_BRANCHING: right_branching(study.train, study.evaluation)}
     trained: dict[str, Probe] = {}
     file_bytes, read_seconds = 0, 0.0
-    # Encoder by encoder: the file of one takes gigabytes, and is gone before the next begins.
+    # One encoder at a time: its file takes gigabytes and is removed before the next.
     for source in (_PROBED, _RANDOM, None):
         names = [name for name, seen in _ENCODER.items() if name in study.probes and seen == source]
         if not names:
@@ -203,6 +203,6 @@ def _trained(
 
 
 def _of_both(study: Study, name: str) -> int:
-    """Words or sentences left out; halves of one set have the same."""
+    """Counts of skipped words or sentences; both halves of one set have the same counts."""
     parts = (study.evaluation,) if study.halves else (study.train, study.evaluation)
     return sum(getattr(part, name) for part in parts)

@@ -1,4 +1,4 @@
-"""Train a probe, and with it the same probe on a control task, and let them answer."""
+"""Train a probe, and optionally the same probe on a control task, and predict with them."""
 
 import logging
 import time
@@ -32,10 +32,10 @@ class Recipe:
 
     Args:
         epochs: Passes over the training sentences.
-        learning_rate: Adam's first learning rate; it falls linearly to 0.
+        learning_rate: Adam's initial learning rate; it decays linearly to 0.
         batch_size: Most sentences in a batch.
-        seed: Of the order of the sentences and of the first weights.
-        folder: Folder of files during the training.
+        seed: Seed of the order of the sentences and of the initial weights.
+        folder: Folder for temporary files.
         device: Where to train.
         progress: Whether to show progress bars.
     """
@@ -51,13 +51,13 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Answers:
-    """Right answers of a probe in each of N sentences.
+    """Correct predictions of a probe in each of N sentences.
 
     Args:
-        heads_N, labelled_N: Words with the right head, and with the right head and relation.
-        control_N: Words with the right answer in the control task; None without one.
-        seconds: Time of training and answering.
-        weights: Number of trained weights that choose the heads, those of the relations left out.
+        heads_N, labelled_N: Words with the correct head, and with the correct head and relation.
+        control_N: Words with the correct label in the control task; None without one.
+        seconds: Time for training and prediction.
+        weights: Number of trained weights that predict the heads, without those for relations.
     """
 
     heads_N: Counts
@@ -68,11 +68,11 @@ class Answers:
 
 
 class RecipeTraining(pl.LightningModule):
-    """What all probes share: Adam with a learning rate that falls linearly to 0.
+    """The base of all probes: Adam with a learning rate that decays linearly to 0.
 
     Args:
         recipe: How to train.
-        steps: Number of steps in all.
+        steps: Total number of steps.
     """
 
     def __init__(self, recipe: Recipe, steps: int) -> None:
@@ -90,16 +90,16 @@ class RecipeTraining(pl.LightningModule):
 
 
 class ProbeTraining(RecipeTraining):
-    """A probe, and a second one for its control task, trained side by side without sharing a weight.
+    """A probe and a second one for its control task, trained side by side without shared weights.
 
-    The loss is the cross entropy of the heads plus that of the relations given the right heads, each word with the same
-    weight.
+    The loss is the cross entropy of the heads plus the cross entropy of the relations given the correct heads, with
+    equal weight for each word.
 
     Args:
         probe: Learns the heads and relations.
         control: Learns the control task; None for none.
-        recipe: How they are trained.
-        steps: Number of steps in all.
+        recipe: How to train.
+        steps: Total number of steps.
         words: Words that count in a batch, on average.
     """
 
@@ -119,11 +119,11 @@ class ProbeTraining(RecipeTraining):
         if self.control is not None:
             scores_BWT = self.control.scores(batch)
             loss = loss + head_loss(scores_BWT, batch.control_candidate_BWT, batch.control_BW, counts_BW)
-        # Divided by the same number in all batches: each word has the same weight.
+        # Divided by the same number in all batches, so that each word has the same weight.
         return loss / self.words
 
     def predict_step(self, batch: ProbeBatch, batch_idx: int) -> dict[str, Tensor]:
-        """The number of right answers of each sentence."""
+        """The number of correct predictions in each sentence."""
         predicted_BW = choice(self.probe.scores(batch), batch.candidate_BWT)
         relation_BW = self.probe.relation_scores(batch, predicted_BW).argmax(-1)
         right_BW = (predicted_BW == batch.head_BW) & batch.scored_BW
@@ -136,15 +136,13 @@ class ProbeTraining(RecipeTraining):
 
 
 def head_loss(scores_BWT: Tensor, candidate_BWT: Tensor, head_BW: Tensor, counts_BW: Tensor) -> Tensor:
-    """Cross entropy of the right heads among the candidates, summed over the words that count."""
+    """Cross entropy of the correct heads among the candidates, summed over the words that count."""
     barred_BWT = scores_BWT.masked_fill(~candidate_BWT, torch.finfo(scores_BWT.dtype).min)
     return cross_entropy(barred_BWT[counts_BW], head_BW[counts_BW], reduction="sum")
 
 
 def choice(scores_BWT: Tensor, candidate_BWT: Tensor) -> Tensor:
-    """The best candidate of each word, ``[B, W]``; each word chooses by itself, so that the heads need not form a
-    tree.
-    """
+    """The best candidate of each word, ``[B, W]``; words choose independently, so the heads need not form a tree."""
     return scores_BWT.masked_fill(~candidate_BWT, -torch.inf).argmax(-1)
 
 
@@ -155,13 +153,13 @@ def train_and_answer(
     recipe: Recipe,
     control: bool,
 ) -> tuple[Probe, Answers]:
-    """Train a probe and count its right answers.
+    """Train a probe and count its correct predictions.
 
     Args:
         build: Builds the probe; called a second time for the control task.
-        train, evaluation: Sentences to train on, and to answer.
+        train, evaluation: Sentences to train on, and to predict.
         recipe: How to train.
-        control: Whether to train on the control task, too.
+        control: Whether to also train on the control task.
     """
     counted = sum(int(row.counts_W.sum()) for row in train.sentences.rows)
 
@@ -192,20 +190,20 @@ def fit_and_predict(
     evaluations: Sequence[SentenceDataset],
     recipe: Recipe,
 ) -> tuple[TrainingT, list[dict[str, Counts]]]:
-    """Train a module and let it answer.
+    """Train a module and predict with it.
 
     Args:
         build: Builds the module for a number of steps; its predictions are counts by name, and the sentences'
             ``number``.
-        train, evaluations: Sentences to train on, and to answer.
+        train, evaluations: Sentences to train on, and to predict.
         recipe: How to train.
 
     Returns:
-        The module, and of each evaluation the counts in the order of its sentences.
+        The module, and for each evaluation the counts in the order of its sentences.
     """
     device = torch.device(recipe.device)
     devices = [device.index or 0] if device.type == "cuda" else []
-    # The caller may be a validation loop, in which nothing can be differentiated.
+    # The caller may be a validation loop, which runs in inference mode.
     with _quiet(), torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices):
         torch.manual_seed(recipe.seed)
         loader = _loader(train, recipe)
@@ -243,7 +241,7 @@ def _loader(dataset: SentenceDataset, recipe: Recipe) -> DataLoader[Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep a second trainer from repeating what the first said about the machine."""
+    """Keep a second trainer from repeating messages about the machine."""
     log = logging.getLogger("pytorch_lightning")
     before = log.level
     log.setLevel(logging.ERROR)

@@ -16,20 +16,20 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.probes.sentences import Sentence
 from bertsecrets.settings import shown
 
-_ADVICE = "give a text file of GloVe vectors with analysis.probes.glove=<file>, or leave it out"
+_ADVICE = "give a text file of GloVe vectors with analysis.probes.glove=<file>, or remove it"
 _MOST = 10_000
-"""Numbers of a vector; a longer line is no word vector."""
+"""Largest size of a vector; a longer line is not a word vector."""
 
 
 @dataclass(frozen=True)
 class WordVectors:
-    """A vector for each kind of word.
+    """A vector for each word type.
 
     Args:
-        source: Where they come from, in words.
-        row_of: Row of each kind of word; kinds without a vector are missing.
-        table_VD: The vectors, scaled to a root mean square of 1; row 0, of words without one, is zero.
-        by_form: Whether a kind is a spelling without case; else it is a word's sequence of token ids.
+        source: Description of their origin.
+        row_of: Row of each word type; types without a vector are missing.
+        table_VD: The vectors, scaled to a root mean square of 1; row 0, for words without a vector, is zero.
+        by_form: Whether a type is a lower-cased spelling; otherwise it is a word's sequence of token ids.
     """
 
     source: str
@@ -50,19 +50,19 @@ class WordVectors:
 def glove_vectors(path: Path, sentences: Sequence[Sentence]) -> WordVectors:
     """The vectors of the words of sentences, from a text file with a word and its numbers on each line.
 
-    Only the vectors that are needed are kept in memory. A first line of two whole numbers, as word2vec and fastText
-    write it, is skipped.
+    Only the needed vectors are kept in memory. A first line of two whole numbers, as in word2vec and fastText files, is
+    skipped.
 
     Raises:
-        UserError: If the file cannot be read, lines differ in width, a number is not one, or it holds no word of the
-            sentences.
+        UserError: If the file cannot be read, lines differ in width, a number is invalid, or no word of the sentences
+            has a vector.
     """
     wanted = {form.lower() for sentence in sentences for form in sentence.forms}
     row_of: dict[Hashable, int] = {}
     vectors: list[NDArray[np.float32]] = []
     width = 0
     for number, line in numbered_lines(path, _ADVICE, "the line"):
-        # Only at spaces: split() would also cut words at other white space.
+        # Split only at spaces, as split() would also split words at other white space.
         fields = line.rstrip("\r\n ").split(" ")
         if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
             continue
@@ -70,26 +70,26 @@ def glove_vectors(path: Path, sentences: Sequence[Sentence]) -> WordVectors:
         if not width:
             if not 1 <= size <= _MOST:
                 raise UserError(
-                    f"{path}:{number}: {size} numbers after the word {shown(fields[0])}; expected 1 to {_MOST} on "
-                    "each line, separated by spaces, as in GloVe's files."
+                    f"{path}:{number}: {size} numbers after the word {shown(fields[0])}; expected 1 to {_MOST} per "
+                    "line, separated by spaces, as in GloVe files."
                 )
             width = size
         if size > width and not any(_is_number(field) for field in fields[1 : size - width + 1]):
-            # Some of GloVe's files have words with spaces in them, such as ". . .".
+            # Some GloVe files have words that contain spaces, such as ". . .".
             fields = [" ".join(fields[: size - width + 1]), *fields[size - width + 1 :]]
             size = width
         if size != width:
             raise UserError(
-                f"{path}:{number}: {size} numbers after the word {shown(fields[0])}, but {width} on the lines before; "
-                "give a file whose vectors all have the same width."
+                f"{path}:{number}: {size} numbers after the word {shown(fields[0])}, but {width} on earlier lines; "
+                "give a file whose vectors have equal width."
             )
         if fields[0] in wanted and fields[0] not in row_of:
             vectors.append(_numbers(fields[1:], f"{path}:{number}"))
             row_of[fields[0]] = len(vectors)
     if not vectors:
         raise UserError(
-            f"File '{path}' has a vector for none of the {len(wanted):,} words of the sentences; give GloVe vectors of "
-            "their language, in lower case."
+            f"File '{path}' has no vector for any of the {len(wanted):,} words of the sentences; give lower-case "
+            "GloVe vectors in their language."
         )
     return WordVectors(f"{path.name} ({width} numbers each)", row_of, _table(np.stack(vectors)), by_form=True)
 

@@ -171,7 +171,7 @@ def test_the_time_is_announced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     caplog.set_level(logging.INFO, "bertsecrets.ablation.forecast")
     grid_of(model_of_tokens(), attention=1e-9)
     # Each of 12 heads is a sink of both tokens: a pass of the model and two for each of 24.
-    assert caplog.messages == ["Turning attention away from special tokens, 24 times on 4 examples: about 98 s."]
+    assert caplog.messages == ["Redirecting attention away from special tokens, 24 times on 4 examples: about 98 s."]
 
 
 def test_scores_change_by_their_share_of_the_range() -> None:

@@ -169,7 +169,7 @@ def test_a_file_gives_back_padded_maps_and_is_removed(tmp_path: Path) -> None:
         size = sizes[number] + SPECIAL
         torch.testing.assert_close(batch[row, :size, :size], maps[number], atol=5e-4, rtol=0)
         assert batch[row, size:].abs().sum() == 0
-    with pytest.raises(UserError, match=r"takes .* GB, but '.*' has .* left; free some space"):
+    with pytest.raises(UserError, match=r"need .* GB, but '.*' has .* left; free some space"):
         AttentionFile(tmp_path / "maps", [100_000] * 100, 144)
 
 

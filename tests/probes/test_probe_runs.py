@@ -133,7 +133,7 @@ def test_sentences_that_cannot_be_probed_are_reported(tmp_path: Path) -> None:
     treebank(root, "dev", 8, seed=0)
     glove = tmp_path / "glove.txt"
     glove.write_text("the 1 2\ncat 2\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"glove.txt:2: 1 numbers after the word 'cat', but 2 on the lines before"):
+    with pytest.raises(UserError, match=r"glove.txt:2: 1 numbers after the word 'cat', but 2 on earlier lines"):
         probed(tmp_path / "run", root, glove=str(glove))
     assert not (tmp_path / "run" / FINDINGS).exists()
 

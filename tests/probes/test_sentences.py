@@ -113,14 +113,14 @@ def test_glove_vectors_are_scaled_and_words_without_one_are_zero(tmp_path: Path)
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (("the 1 2", "cat 1 2 3"), r"vectors.txt:2: 3 numbers after the word 'cat', but 2 on the lines before"),
+        (("the 1 2", "cat 1 2 3"), r"vectors.txt:2: 3 numbers after the word 'cat', but 2 on earlier lines"),
         (("the 1 2", "cat 1"), r"vectors.txt:2: 1 numbers after the word 'cat', but 2"),
         (("the 1 2", "cat 1 x"), r"vectors.txt:2: 'x' is not a number"),
         (("the 1 2", "cat 1 nan"), r"vectors.txt:2: 'nan' is not a number"),
         (("the 1 2", ""), r"vectors.txt:2: 0 numbers after the word ''"),
         (("the", "cat"), r"vectors.txt:1: 0 numbers after the word 'the'"),
-        (("dog 1 2",), r"has a vector for none of the 2 words"),
-        ((), r"has a vector for none of the 2 words"),
+        (("dog 1 2",), r"has no vector for any of the 2 words"),
+        ((), r"has no vector for any of the 2 words"),
     ],
 )
 def test_wrong_files_of_vectors_are_one_sentence(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:

@@ -173,7 +173,7 @@ def test_too_few_training_sentences_are_reported(tmp_path: Path) -> None:
     data = sentences(random_sentences(9))
     file = HiddenStates(tmp_path / "states", [len(row) for row in data.rows], 2, WIDTH)
     with pytest.raises(
-        UserError, match=r"takes at least 10 training sentences, but there are 9; give more, or leave it out"
+        UserError, match=r"needs at least 10 training sentences, but there are 9; give more, or remove it"
     ):
         structural_score(data, file, data, file, Recipe(1, 0.01, 16, 0, tmp_path), replicates=5)
 

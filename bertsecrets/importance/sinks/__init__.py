@@ -1,1 +1,1 @@
-"""Sink heads: is the attention that heads park on a special token a no-op? Diagnosis by norms, test by intervention."""
+"""Sink heads: is a head's attention to a special token a no-op? Diagnosis by norms, test by intervention."""

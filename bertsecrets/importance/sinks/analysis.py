@@ -28,22 +28,22 @@ _Share = Annotated[float, Field(gt=0, le=1, description="a number above 0 and up
 class InterveneOnSinks(Analysis):
     """Test the claim that attention to a special token is a no-op.
 
-    A pass over the examples finds the sink heads of [SEP] and [CLS] and the norms of what those tokens add; a further
-    pass takes two runs of the model for each such head, with its attention redirected and cut.
+    One pass over the examples finds the sink heads of [SEP] and [CLS] and the norms of those tokens' contributions; a
+    second pass runs the model twice per sink head, with its attention redirected and cut.
 
     Args:
-        tokens: The special tokens, of ``sep`` and ``cls``.
+        tokens: The special tokens, ``sep`` and ``cls``.
         attention: Least mean attention to a token of a sink head.
-        value_ratio: Value norm at the token, over that of words, below which a head's diagnosis is *nop*.
-        change: Mean change of the answer below which an intervention has no effect to speak of.
-        max_examples: A random sample of this many examples; None for all.
+        value_ratio: Ratio of the value norm at the token to that of words, below which a head's diagnosis is *nop*.
+        change: Mean change of the prediction below which an intervention counts as having no effect.
+        max_examples: Size of a random sample of examples; None for all.
         evaluation: Evaluation set; None for the task's first.
 
     Raises:
         UserError: If a token is unknown or missing in the tokenizer, or the task has no labels.
     """
 
-    without_labels = "what turning attention away does to its answers cannot be judged"
+    without_labels = "the effect of redirecting attention cannot be measured"
 
     @typed
     def __init__(
@@ -74,7 +74,7 @@ class InterveneOnSinks(Analysis):
                 batch = on_host.to(device)
 
                 def observe(layer: int, attention: torch.Tensor, value: torch.Tensor, batch: Batch = batch) -> None:
-                    # Norms in full precision, whatever the model computes in.
+                    # Norms in full precision, independent of the model's precision.
                     with torch.autocast(device.type, enabled=False):
                         norms.take(layer, attention, value, grams[layer], batch)
 
@@ -91,8 +91,8 @@ class InterveneOnSinks(Analysis):
         ]
         if sinks:
             examples = len(context.positions(self.max_examples))
-            work = f"Turning attention away from special tokens, {len(sinks)} times on {examples:,} examples"
-            # Each is redirected and cut.
+            work = f"Redirecting attention away from special tokens, {len(sinks)} times on {examples:,} examples"
+            # Each head is redirected and cut.
             announce(work, context, 1 + 2 * len(sinks), self.max_examples)
         limits = context.task.label_range
         width = None if limits is None else limits[1] - limits[0]

@@ -1,4 +1,4 @@
-"""The experiment on sink heads: its declaration, and what the numbers of a head say about its kind."""
+"""The experiment on sink heads: its declaration, and the classification of heads into kinds."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -36,9 +36,8 @@ class Sinks(Experiment):
 def by_norms(value_ratio: float, norm_share: float, limits: Limits) -> str:
     """The kind by diagnosis.
 
-    *nop*: the token's values are small. *broadcast*: they are not, and add at least half of the output's norm.
-        *content*:
-    other tokens do.
+    *nop*: the token's values are small. *broadcast*: they are not, and contribute at least half of the output's norm.
+    *content*: other tokens contribute more.
     """
     if value_ratio < limits.value_ratio:
         return NOP
@@ -48,8 +47,8 @@ def by_norms(value_ratio: float, norm_share: float, limits: Limits) -> str:
 def by_intervention(cut: float, redirect: float, limits: Limits) -> str:
     """The kind by intervention.
 
-    *broadcast*: taking the token's value away moves the answer. *content*: it does not, but letting the attention go to
-    other tokens instead does. *nop*: neither does.
+    *broadcast*: removing the token's value changes the prediction. *content*: it does not, but redirecting the
+    attention to other tokens does. *nop*: neither does.
     """
     if cut >= limits.change:
         return BROADCAST
@@ -57,14 +56,14 @@ def by_intervention(cut: float, redirect: float, limits: Limits) -> str:
 
 
 def sink_rows(grid: HeadGrid, tokens: Sequence[str], limits: Limits) -> Iterator[Limits | SinkHead | Agreement]:
-    """The limits, the sink heads of each token by layer, and how far their kinds agree, from the numbers of all
+    """The limits, the sink heads of each token by layer, and the agreement of their kinds, from the numbers of all
     heads.
     """
     yield limits
     columns = {name: index for index, name in enumerate(grid.columns)}
     loss_C = [columns[token + LOSS] for token in tokens]
     error_LHT = grid.stderr_LHC[..., loss_C].numpy()
-    # Over all tokens together: a reader looks for significant heads in either table.
+    # Corrected over all tokens, because readers look for significant heads in either table.
     p_LHT = corrected(
         mean_differs_from_zero(grid.value_LHC[..., loss_C].numpy(), error_LHT, grid.count_LHC[..., loss_C].numpy())
     )
@@ -104,5 +103,5 @@ def sink_rows(grid: HeadGrid, tokens: Sequence[str], limits: Limits) -> Iterator
 
 
 def is_sink(attention_LH: NDArray[np.float64], limits: Limits) -> NDArray[np.bool_]:
-    """Which heads are sinks by their mean attention to a token; an undefined mean is none."""
+    """Which heads are sinks by their mean attention to a token; an undefined mean does not count."""
     return np.nan_to_num(attention_LH, nan=-math.inf) >= limits.attention

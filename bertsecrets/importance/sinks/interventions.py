@@ -1,4 +1,4 @@
-"""Intervention on sink heads: what turning their attention away from a special token does to the model's answers."""
+"""Intervention on sink heads: the effect of redirecting their attention away from a special token."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from bertsecrets.measures.one_pass import task_losses
 
 REDIRECT, CUT, LOSS, FLIPS = "_redirect", "_cut", "_redirect_loss", "_redirect_flips"
 
-_EFFECT = "mean change of the answer"
+_EFFECT = "mean change of the prediction"
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Sink:
 
     Args:
         layer, head: The head.
-        token: Name of the token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
+        token: Name of the token, in :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
     """
 
     layer: int
@@ -33,20 +33,21 @@ class Sink:
 
 
 class SinkEffects(Measure):
-    """How the answers change when a sink head's attention to its token is redirected or cut.
+    """Changes of the predictions when a sink head's attention to its token is redirected or cut.
 
-    An answer's change is the total variation distance between the predicted probabilities; for scores, the absolute
-    change over the width of their range.
+    A prediction's change is the total variation distance between the predicted probabilities; for scores, the absolute
+    change divided by the width of their range.
 
-    Columns, for each special token; heads that are no sink of it have no number:
-        ``<token>_redirect``: change of the answer when the attention is redirected to all other tokens, in proportion.
-        ``<token>_redirect_loss``: the loss then minus the loss before.
-        ``<token>_redirect_flips``: share of examples with another predicted class then; none for scores.
-        ``<token>_cut``: change of the answer when the attention to the token is set to zero and nothing else changes,
-            which takes the token's value away.
+    Columns, for each special token; heads that are not sinks of it have no number:
+        ``<token>_redirect``: change of the prediction when the attention is redirected proportionally to all other
+            tokens.
+        ``<token>_redirect_loss``: the resulting change of the loss.
+        ``<token>_redirect_flips``: share of examples with a changed predicted class; none for scores.
+        ``<token>_cut``: change of the prediction when only the attention to the token is set to zero, which removes the
+            token's value.
 
     Args:
-        ids: Name of each special token, and its id.
+        ids: Name and id of each special token.
         sinks: The sink heads.
         width: Width of the range of a regression task's scores; None for classes.
     """
@@ -76,7 +77,7 @@ class SinkEffects(Measure):
         clean_BC = model(**batch.inputs()).logits
         assert batch.label_B is not None
         _, num_heads, columns = self.total_LHC.shape
-        # Sums are added layer by layer, and several sinks may share a layer.
+        # Sums are added per layer, and several sinks may share a layer.
         by_layer: dict[int, Tensor] = {}
         for sink in self.sinks:
             token_index = names.index(sink.token)
@@ -104,7 +105,7 @@ class SinkEffects(Measure):
         return logits_BC
 
     def change(self, before_BC: Tensor, after_BC: Tensor) -> Tensor:
-        """The change of each example's answer, ``[B]`` in 0..1 (scores may leave their range)."""
+        """The change of each example's prediction, ``[B]`` in 0..1 (scores may leave their range)."""
         if self.width is not None:
             return (after_BC - before_BC)[:, 0].abs().float() / self.width
         before_BC, after_BC = (logits_BC.float().softmax(-1) for logits_BC in (before_BC, after_BC))
@@ -120,8 +121,8 @@ def effect_columns(name: str) -> tuple[Column, ...]:
     """The columns of one special token."""
     label = SPECIAL_TOKENS[name]
     return (
-        Column(name + REDIRECT, f"{label} redirected: change of the answer", _EFFECT),
+        Column(name + REDIRECT, f"{label} redirected: change of the prediction", _EFFECT),
         Column(name + LOSS, f"{label} redirected: change of the loss", "loss"),
-        Column(name + FLIPS, f"{label} redirected: other class predicted", "share of examples", (0.0, 1.0)),
-        Column(name + CUT, f"{label} cut: change of the answer", _EFFECT),
+        Column(name + FLIPS, f"{label} redirected: changed predicted class", "share of examples", (0.0, 1.0)),
+        Column(name + CUT, f"{label} cut: change of the prediction", _EFFECT),
     )

@@ -1,5 +1,5 @@
-"""Diagnosis of sink heads: the norms of what special tokens add to a head's output (Kobayashi et al. 2020, section
-3).
+"""Diagnosis of sink heads: the norms of special tokens' contributions to a head's output (Kobayashi et al. 2020,
+section 3).
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ ATTENTION, RATIO, SHARE, MOVED = "_attention", "_value_ratio", "_norm_share", "_
 
 
 class SinkNorms(Measure):
-    """What attention to a special token adds to a head's output.
+    """Contribution of attention to a special token to a head's output.
 
-    With f(x) a token's value after the head's part of the output projection, bias of the values included, and a the
-    attention of token i to token j:
+    With f(x) a token's value (including its bias) after the head's part of the output projection, and a the attention
+    of token i to token j:
 
     Columns, for each token of ``ids``:
         ``<token>_attention``: mean over i of the attention to the token; 0..1.
-        ``<token>_value_ratio``: mean norm of f over the occurrences of the token, over that of all words.
+        ``<token>_value_ratio``: mean norm of f over the occurrences of the token, divided by the mean over all words.
         ``<token>_norm_share``: with s the norm of the sum of a f over the occurrences of the token and r that over all
             other tokens, both averaged over i: s / (s + r); 0..1.
-        ``<token>_output_change``: by how much the head's output moves if the attention to the token is redirected to
-            the other tokens, in proportion: mean norm of the difference over mean norm of the output.
+        ``<token>_output_change``: relative change of the head's output if the attention to the token is redirected
+            proportionally to the other tokens: mean norm of the difference over mean norm of the output.
 
     Examples without the token do not count.
 
@@ -38,7 +38,7 @@ class SinkNorms(Measure):
     """
 
     name = "sink_norms"
-    title = "Norms of what sinks add"
+    title = "Norms of sink contributions"
 
     def __init__(self, num_layers: int, num_heads: int, ids: Mapping[str, int]) -> None:
         self.columns = tuple(column for name in ids for column in norm_columns(name))
@@ -59,7 +59,7 @@ class SinkNorms(Measure):
             sunk_BHQ = weight_BHQK.sum(-1)
             rest_BHQK = attention_BHQK - weight_BHQK
             added_BHQd, rest_BHQd = weight_BHQK @ value_BHKd, rest_BHQK @ value_BHKd
-            # A row that attends to this token alone has nothing to turn to.
+            # A row that attends only to this token cannot be redirected.
             tiny = torch.finfo(rest_BHQK.dtype).tiny
             turned_BHQd = rest_BHQd / rest_BHQK.sum(-1, keepdim=True).clamp(min=tiny)
             added_BH, rest_BH, moved_BH, whole_BH = (
@@ -78,7 +78,7 @@ def norm_columns(name: str) -> tuple[Column, ...]:
     label = SPECIAL_TOKENS[name]
     return (
         Column(name + ATTENTION, f"attention to {label}", "mean attention", (0.0, 1.0)),
-        Column(name + RATIO, f"value norm at {label} ÷ that of words", "ratio of norms"),
+        Column(name + RATIO, f"value norm at {label} ÷ value norm of words", "ratio of norms"),
         Column(name + SHARE, f"{label}'s share of the output's norm", "share of norms", (0.0, 1.0)),
         Column(name + MOVED, f"output's change without attention to {label}", "relative change"),
     )

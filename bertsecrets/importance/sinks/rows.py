@@ -1,4 +1,4 @@
-"""Sink heads of special tokens, and how far their diagnosis predicts what an intervention does."""
+"""Sink heads of special tokens, and how well their diagnosis predicts the effect of an intervention."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ class Limits:
 
     Args:
         attention: Least mean attention to a special token of a sink head.
-        value_ratio: Value norm at the token, over that of words, below which the diagnosis is *nop*.
-        change: Mean change of the answer below which an intervention has no effect to speak of.
+        value_ratio: Ratio of the value norm at the token to that of words, below which the diagnosis is *nop*.
+        change: Mean change of the prediction below which an intervention counts as having no effect.
     """
 
     attention: float = 0.5
@@ -25,16 +25,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class SinkHead:
-    """One sink head of a special token; its numbers are those of the columns.
+    """One sink head of a special token, with its numbers from the columns.
 
     Args:
-        token: Name of the token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
+        token: Name of the token, in :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
         layer, head: The head.
         attention, value_ratio, norm_share, output_change: See :class:`~bertsecrets.importance.sinks.norms.SinkNorms`.
         redirect, redirect_loss, redirect_flips, cut: See
             :class:`~bertsecrets.importance.sinks.interventions.SinkEffects`.
         loss_changes: Whether the change of the loss is significant, corrected over the sink heads of all tokens.
-        by_norms, by_intervention: Its kinds, of :data:`KINDS`.
+        by_norms, by_intervention: Its kinds, from :data:`KINDS`.
     """
 
     token: str
@@ -55,13 +55,13 @@ class SinkHead:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well the value ratio predicts which sink heads of a token change the answers; rows for every measured token.
+    """How well the value ratio predicts which sink heads of a token change the predictions; one row per measured token.
 
     Args:
         token: Name of the token.
         intervention: ``cutting`` or ``redirecting``.
-        area: Area under the ROC curve; NaN where all heads respond alike.
-        changing, unchanged: Numbers of heads that change the answers, and that do not.
+        area: Area under the ROC curve; NaN if all heads respond alike.
+        changing, unchanged: Numbers of heads that change the predictions, and that do not.
     """
 
     token: str
