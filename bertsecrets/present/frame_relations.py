@@ -231,11 +231,11 @@ def _how(links: Links) -> str:
         "both": "between the frame element and the word that evokes the frame, either way",
     }[links.direction]
     return (
-        f"A sentence's number is the largest attention weight {direction}, over {pairs} (Kovaleva et al. 2019, section "
-        "4.2). “Same distance elsewhere” moves the pairs together to every other place of the sentence; “same word "
-        "from elsewhere” moves the attending tokens alone; “places of other sentences' links” are those of the links "
-        "of equally long sentences, since elements stand early and targets late. Each test draws a place for every "
-        f"link {links.permutations:,} times; p-values are corrected over heads by the step-down max-T method (Westfall "
-        f"and Young 1993), so that {int(LEVEL * (links.permutations + 1))} drawings decide at the level {LEVEL:g} for "
-        "any number of heads."
+        f"A sentence's number is the largest attention weight {direction}, over {pairs} (Kovaleva et al. 2019, "
+        "section 4.2). “Same distance elsewhere” moves the pairs together to every other place of the sentence; "
+        "“same word from elsewhere” moves the attending tokens alone; “positions of other sentences' links” are "
+        "those of the links of equally long sentences, since elements stand early and targets late. Each test draws "
+        f"a place for every link {links.permutations:,} times; p-values are corrected over heads by the step-down "
+        f"max-T method (Westfall and Young 1993), so that {int(LEVEL * (links.permutations + 1))} drawings decide at "
+        f"the level {LEVEL:g} for any number of heads."
     )

@@ -1,4 +1,4 @@
-"""Experiments that remove heads: how they are declared."""
+"""Declarations of experiments that remove heads."""
 
 from bertsecrets.grid import Column, Shown
 from bertsecrets.results.experiment import Experiment
@@ -61,7 +61,7 @@ class LearnedGates(Experiment):
 
 
 class Shrinking(Experiment):
-    """Heads and neurons removed by measured time, down to the fastest model that holds."""
+    """Heads and neurons removed by measured time, up to the fastest model that passes its tests."""
 
     name = "shrinking"
     title = "A smaller, faster model"

@@ -37,10 +37,10 @@ class _Logits(nn.Module):
 
 
 def export_program(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
-    """Write a model as a ``torch.export`` program (``.pt2``), which needs PyTorch alone.
+    """Write a model as a ``torch.export`` program (``.pt2``), which only needs PyTorch.
 
-    Load it with ``torch.export.load(path).module()(input_ids=..., attention_mask=...)``; a model with segments takes
-    ``token_type_ids`` too. Batches hold two examples or more, of 2 to ``longest`` tokens; the result is ``[B, C]``
+    Load it with ``torch.export.load(path).module()(input_ids=..., attention_mask=...)``; a model with segments also
+    takes ``token_type_ids``. Batches have at least two examples of 2 to ``longest`` tokens; the result is ``[B, C]``
     logits.
 
     Raises:
@@ -71,7 +71,7 @@ def export_onnx(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
             output_names=["logits"],
             dynamic_shapes=dynamic,
             dynamo=True,
-            # One file with all weights.
+            # A single file with all weights.
             external_data=False,
             verbose=False,
         )
@@ -80,13 +80,13 @@ def export_onnx(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
 def write_smaller(
     model: PreTrainedModel, folder: Path, tokenizer: PreTrainedTokenizerFast, programs: Sequence[str], longest: int
 ) -> None:
-    """Write a model of :func:`bertsecrets.pruning.removal.keep_only` with its tokenizer, and programs beside it.
+    """Write a model of :func:`bertsecrets.pruning.removal.keep_only` with its tokenizer and programs.
 
     Args:
         model: The model, on the CPU.
         folder: Where to.
         tokenizer: Its tokenizer.
-        programs: ``program`` (``model.pt2``) and ``onnx`` (``model.onnx``); others are left to the caller.
+        programs: ``program`` (``model.pt2``) and ``onnx`` (``model.onnx``); the caller writes others.
         longest: As for :func:`export_program`.
     """
     save_smaller(model, folder)
@@ -99,11 +99,11 @@ def write_smaller(
 
 
 def export_int8(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
-    """Write a model as the ONNX graph of :func:`export_onnx` with 8-bit weights, a scale for each channel; activations
-    are rounded as they come, so that no examples are needed.
+    """Write a model as the ONNX graph of :func:`export_onnx` with 8-bit weights and a scale per channel; activations
+    are quantised dynamically, so no calibration examples are needed.
 
-    Weights take 7 of the 8 bits: processors without VNNI add pairs of 8-bit products in 16 bits, which would overflow
-    with all 8, so that the same file would answer differently there.
+    Weights use 7 of the 8 bits: CPUs without VNNI add pairs of 8-bit products in 16 bits, which could overflow with all
+    8 bits, so that the same file would give different results there.
 
     Raises:
         UserError: If the package onnx, onnxscript or onnxruntime is missing, or as for :func:`export_onnx`.
@@ -115,7 +115,7 @@ def export_int8(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
         whole = Path(folder) / "model.onnx"
         export_onnx(model, whole, longest)
         before = logging.root.manager.disable
-        # It advises a step that exported graphs do not need.
+        # It recommends a step that exported graphs do not need.
         logging.disable(logging.WARNING)
         try:
             quantize_dynamic(
@@ -126,8 +126,8 @@ def export_int8(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
 
 
 class OnnxClassifier:
-    """An exported classifier in ONNX Runtime, on the CPU with PyTorch's number of threads, called like a model of
-    transformers.
+    """An exported classifier in ONNX Runtime, on the CPU with PyTorch's number of threads, called like a transformers
+    model.
 
     Args:
         path: The file of :func:`export_onnx` or :func:`export_int8`.
@@ -147,7 +147,7 @@ class OnnxClassifier:
 
     def __call__(self, **inputs: Tensor) -> SimpleNamespace:
         shape = inputs["input_ids"].shape
-        # A graph with segments wants them; a model of transformers takes none for the first one.
+        # A graph with segments requires them; a transformers model defaults to segment 0.
         arrays = {name: inputs.get(name, torch.zeros(shape, dtype=torch.long)).numpy() for name in self.names}
         return SimpleNamespace(logits=torch.from_numpy(self.session.run(None, arrays)[0]))
 
@@ -166,10 +166,10 @@ def check_onnx(packages: Sequence[str]) -> None:
 def _exported(model: PreTrainedModel, longest: int) -> Iterator[tuple[nn.Module, dict[str, Tensor], dict[str, Any]]]:
     """The program, example arguments and their dynamic dimensions; the model's mode is restored."""
     if not type(model).__name__.endswith("SequenceClassification"):
-        raise UserError(f"{type(model).__name__} has no sequence classification head; load the model with one.")
+        raise UserError(f"{type(model).__name__} has no sequence classification head; load the model with such a head.")
     segments = getattr(model.config, "type_vocab_size", 0) > 1
     shape = (2, min(8, longest))
-    # Two examples: a program traced with one would take one only.
+    # Two examples, because a program traced with one would only accept one.
     arguments = {"input_ids": torch.full(shape, 5), "attention_mask": torch.ones(shape, dtype=torch.long)}
     if segments:
         arguments["token_type_ids"] = torch.zeros(shape, dtype=torch.long)

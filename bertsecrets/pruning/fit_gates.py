@@ -30,17 +30,17 @@ class FitGates(Analysis):
     An interrupted analysis resumes from its finished fits.
 
     Args:
-        penalty: Penalty for each expected open gate, with which gates are pushed shut; its negative pushes open.
-        path: Penalties of the path, from the weakest; each fit starts from the one before. Empty for no path.
+        penalty: Penalty per expected open gate for pushing gates shut; the negative pushes them open.
+        path: Penalties of the path, in ascending order; each fit starts from the previous one. Empty for no path.
         steps: Steps of each fit.
-        learning_rate: Of the gates.
-        fits: Number of fits in each direction, which differ in their draws.
+        learning_rate: Learning rate of the gates.
+        fits: Number of fits in each direction, with different random draws.
         examples: Number of training examples.
         evaluation: Evaluation set of the path; None for the task's first.
         seed: Seed of the draws.
 
     Raises:
-        UserError: If a setting is out of its range, or the path does not grow.
+        UserError: If a setting is out of range, or the path is not ascending.
     """
 
     without_labels = "gates have no loss to be fitted to"
@@ -66,7 +66,7 @@ class FitGates(Analysis):
         seed: Annotated[int, Field(ge=0, description="a whole number from 0")] = 0,
     ) -> None:
         if list(path) != sorted(set(path)):
-            raise UserError(f"The path of penalties is {list(path)}; give different numbers in ascending order.")
+            raise UserError(f"The path of penalties is {list(path)}; give distinct numbers in ascending order.")
         super().__init__(evaluation)
         self.penalty = penalty
         self.path = tuple(path)
@@ -129,7 +129,7 @@ class FitGates(Analysis):
             GateFits(metric, baseline, results.clean_loss, _LEVEL, count, choosing, self.penalty, self.steps)
         ]
         changes = results.estimates(metric, _LEVEL)
-        # Without a path there is one set, the whole model.
+        # Without a path, the only set is the intact model.
         for penalty, gates, change, loss in zip(self.path, path, changes, results.loss_V.tolist(), strict=False):
             rows.append(PathPoint(penalty, int(gates.kept().sum()), change, loss))
             rows += [

@@ -1,10 +1,10 @@
-"""Hard-concrete gates (Louizos et al. 2018), one for each head (Voita et al. 2019, section 6), and fits of them to a
-frozen model.
+"""Hard-concrete gates (Louizos et al. 2018), one per head (Voita et al. 2019, section 6), and their fits to a frozen
+model.
 
-Causal head gating (NeurIPS 2025, arXiv 2505.13737) fits the gates of a frozen model twice: pushed open and
-pushed shut. A gate that stays open although it is pushed shut belongs to a head that the task needs (facilitating); one
-that shuts although it is pushed open, to a head that harms it (interfering); one that follows the push, to an
-irrelevant head. The path pushes shut with growing strength (Voita et al. 2019, section 6).
+Causal head gating (NeurIPS 2025, arXiv 2505.13737) fits the gates of a frozen model twice: pushed open and pushed shut.
+A gate that remains open although it is pushed shut belongs to a head that the task needs (facilitating); a gate that
+closes although it is pushed open, to a head that harms it (interfering); a gate that follows the push, to an irrelevant
+head. The path pushes shut with growing strength (Voita et al. 2019, section 6).
 """
 
 import math
@@ -26,11 +26,11 @@ TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
 """Temperature and stretch of Voita et al.'s code."""
 
 _EDGE = 1e-6
-"""Uniform draws keep this distance from 0 and 1, whose logits are infinite."""
+"""Minimum distance of uniform draws from 0 and 1, whose logits are infinite."""
 
 
 class HardConcrete(nn.Module):
-    """A gate in 0..1 for each head, drawn while training and deterministic in evaluation mode.
+    """A gate in 0..1 for each head, random in training and deterministic in evaluation mode.
 
     With u ~ U(0, 1): s = sigmoid((log u - log(1 - u) + log alpha) / temperature), g = clip(s (high - low) + low, 0, 1).
     In evaluation mode g = clip(sigmoid(log alpha) (high - low) + low, 0, 1).
@@ -39,10 +39,10 @@ class HardConcrete(nn.Module):
         num_layers, num_heads: Shape of the gates.
         temperature: Above 0.
         low, high: Ends of the stretched interval, below 0 and above 1.
-        initial: Probability with which a gate is open (not 0) at first.
+        initial: Initial probability that a gate is open (not 0).
 
     Raises:
-        UserError: If a number is out of its range.
+        UserError: If a number is out of range.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class HardConcrete(nn.Module):
         self.log_alpha_LH = nn.Parameter(torch.full((num_layers, num_heads), start))
 
     def forward(self, examples: int | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """The gates, ``[layers, heads]``: drawn while training, else :meth:`deterministic`.
+        """The gates, ``[layers, heads]``: random in training, else :meth:`deterministic`.
 
         Args:
-            examples: Draw gates for as many examples, ``[layers, heads, examples]``; None for one draw.
+            examples: Draw gates for this many examples, ``[layers, heads, examples]``; None for one draw.
             generator: Source of the draws; None for the global one.
         """
         if not self.training:
@@ -99,15 +99,15 @@ class HardConcrete(nn.Module):
         return self.open_probability().sum()
 
     def kept(self) -> Tensor:
-        """Which heads are kept, bool: those whose gate is likelier to be 1 than 0 (Voita et al. 2019, section 6.1)."""
+        """Mask of the kept heads, bool: their gate is more likely to be 1 than 0 (Voita et al. 2019, section 6.1)."""
         return self.full_probability() > 1 - self.open_probability()
 
     def load(self, log_alpha_LH: Tensor, name: str) -> None:
-        """Take the gates of a file or checkpoint called ``name``; raises UserError if they are of another shape."""
+        """Load gates from a file or checkpoint called ``name``; raises UserError if their shape differs."""
         if log_alpha_LH.shape != self.log_alpha_LH.shape:
             raise UserError(
-                f"The gates in '{name}' are of {_size(log_alpha_LH)}, but the model has {_size(self.log_alpha_LH)}; "
-                "give gates that were fitted to this model."
+                f"The gates in '{name}' have {_size(log_alpha_LH)}, but the model has {_size(self.log_alpha_LH)}; "
+                "give gates fitted to this model."
             )
         with torch.no_grad():
             self.log_alpha_LH.copy_(log_alpha_LH)
@@ -134,22 +134,22 @@ def fit_gates(
     warmup: float = 0.2,
     progress: Callable[[int], object] | None = None,
 ) -> HardConcrete:
-    """Gates that minimise loss + penalty * expected number of open gates; the model is frozen and without dropout.
+    """Fit gates that minimise loss + penalty * expected number of open gates; the model is frozen, without dropout.
 
-    Adam; every example of a batch draws gates of its own. The penalty rises linearly from 0 over the first
-    ``warmup`` share of the steps.
+    Uses Adam; every example of a batch draws its own gates. The penalty rises linearly from 0 over the first ``warmup``
+    share of the steps.
 
     Args:
         model: Any module that contains a transformers encoder with a classification head.
         batches: Labelled examples; repeated as often as needed.
         task: Chooses the loss.
         penalty: Above 0 pushes the gates shut, below 0 open.
-        steps: Number of steps, a batch each.
-        learning_rate: Of log alpha.
+        steps: Number of steps, one batch each.
+        learning_rate: Learning rate of log alpha.
         seed: Seed of the draws.
         context: Entered around every batch, e.g. the trainer's autocast.
-        start: Gates to start from; None for open ones.
-        warmup: Share of the steps over which the penalty rises.
+        start: Initial gates; None for open gates.
+        warmup: Share of the steps over which the penalty increases.
         progress: Called after every step.
 
     Returns:
@@ -169,12 +169,12 @@ def fit_gates(
         generator = torch.Generator(device).manual_seed(seed)
         examples = [batch.to(device) for batch in batches()]
         if not examples:
-            raise UserError("There is no example to fit gates to; give at least one.")
+            raise UserError("There are no examples to fit gates to; give at least one.")
         order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed)).tolist()
         for step, index in enumerate(islice(cycle(order), steps)):
             batch = examples[index]
             assert batch.label_B is not None
-            # The default binds the size of this batch.
+            # A default argument binds the size of this batch.
             with gated(network, lambda size=batch.size: gates(size, generator)), context():  # type: ignore[misc]
                 loss = task_loss(network(**batch.inputs()).logits, batch.label_B, task)
             if not torch.isfinite(loss):
@@ -192,5 +192,5 @@ def fit_gates(
 
 
 def closed_heads(gates: HardConcrete) -> HeadSet:
-    """The heads whose gate is likelier to be shut than fully open."""
+    """The heads whose gate is more likely to be closed than fully open."""
     return frozenset((layer, head) for layer, head in (~gates.kept()).nonzero().tolist())

@@ -1,4 +1,4 @@
-"""Tests of non-inferiority of smaller models on unseen examples, and the error that several searches share."""
+"""Non-inferiority tests of smaller models on unseen examples, and the error rate shared by several searches."""
 
 import hashlib
 import json
@@ -27,27 +27,27 @@ from bertsecrets.statistics.power import POWER, examples_to_rule_out
 _log = logging.getLogger(__name__)
 
 _SPENT = 2 / 3
-"""Share of the error left that a search spends: the first one is tested nearly as if it were the only one."""
+"""Share of the remaining error rate that a search spends, so that the first search loses little power."""
 
 _NUMBER = "number of the search"
 """Key in the store."""
 
 _RECORDS = "searches"
-"""Folder, within that of the model's run, with a file for each search."""
+"""Folder in the model's run folder with one file per search."""
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The outcome of testing models from the largest to the smallest.
+    """The outcome of testing models from largest to smallest.
 
     Args:
-        passed: Number of models, from the first, whose loss is shown to be below the margin.
-        p_V: One-sided p-values of a loss of the margin or more, or of the class margin in any class, of all models.
-        bound_V: The largest loss of score that is not ruled out at the confidence, of all models; negative is a gain.
+        passed: Number of leading models whose loss is significantly below the margin.
+        p_V: One-sided p-value per model of a loss of at least the margin, or of the class margin in any class.
+        bound_V: Upper confidence bound on the loss of score per model; negative is a gain.
         examples: Number of test examples.
-        needed: Test examples that the first model that failed would need to pass with 80 % power, if loss and variance
-            are as observed; None if every model passed or this one failed by a class alone, infinite if its observed
-            loss is the margin or more.
+        needed: Test examples that the first failed model needs to pass with 80 % power, if loss and variance stay as
+            observed; None if every model passed or it failed only for a class, infinite if its observed loss is at
+            least the margin.
     """
 
     passed: int
@@ -60,19 +60,19 @@ class Guarantee:
 def guarantee(
     results: PairedPredictions, metric: str, margin: float, confidence: float, class_margin: float | None = None
 ) -> Guarantee:
-    """Test nested models in a fixed order until the first whose loss may be the margin or more.
+    """Test nested models in a fixed order until the first whose loss may be at least the margin.
 
-    Each test is at level 1 - confidence, and stopping at the first failure keeps the probability that any
-    model is passed wrongly at that level (fixed-sequence testing: Maurer, Hothorn and Lehmacher 1995). The order must
-    not depend on the tested examples.
+    Each test has level 1 - confidence; stopping at the first failure keeps the probability of wrongly passing any model
+    at that level (fixed-sequence testing: Maurer, Hothorn and Lehmacher 1995). The order must not depend on the tested
+    examples.
 
     Args:
-        results: Predictions of the models on examples that chose neither the models nor their order.
+        results: Predictions of the models on examples that were not used to choose the models or their order.
         metric: The metric.
-        margin: The loss of score that matters, above 0; 0.01 is one point.
+        margin: The non-inferiority margin of the score, above 0; 0.01 is one point.
         confidence: Between 0 and 1.
-        class_margin: The loss of accuracy within a class that matters, for which a model must pass a test of each
-            class, too; as it must pass all, none is corrected (Berger 1982). None for no such test.
+        class_margin: The margin of accuracy within each class, for additional tests of every class; as all must pass,
+            no correction is needed (Berger 1982). None for no such tests.
 
     Raises:
         UserError: If margin or confidence are out of range, or there are fewer than two examples.
@@ -84,8 +84,8 @@ def guarantee(
             f"The confidence is {confidence:g}; expected a number between 0 and 1, e.g. prune.confidence=0.95."
         )
     if results.count < 2:
-        raise UserError(f"{results.count} examples are too few to show anything; give at least two.")
-    # An undefined change shows nothing.
+        raise UserError(f"{results.count} examples are too few for a test; give at least two.")
+    # An undefined change never passes.
     of_score_V = np.nan_to_num(p_against_margin(metric, results, margin), nan=1.0)
     p_V = of_score_V if class_margin is None else np.maximum(of_score_V, p_of_classes(results, class_margin))
     failed = np.flatnonzero(p_V > 1 - confidence)
@@ -97,12 +97,12 @@ def guarantee(
 
 
 def classes_of(paired: PairedPredictions) -> list[PairedPredictions]:
-    """The predictions on the examples of each class that there is."""
+    """The predictions on the examples of each class that occurs."""
     return [paired.on(paired.label_N == label) for label in np.unique(paired.label_N)]
 
 
 def p_of_classes(paired: PairedPredictions, margin: float) -> Array:
-    """One-sided p-values of any class losing the margin of its accuracy or more, ``[V]``: the largest over classes."""
+    """One-sided p-values of any class losing at least the margin of accuracy, ``[V]``: the largest over classes."""
     p_CV = [p_against_margin("accuracy", of_class, margin) for of_class in classes_of(paired)]
     return np.asarray(np.max(p_CV, axis=0))
 
@@ -119,9 +119,9 @@ def group_changes(
     confidence: float,
     attempt: int,
 ) -> list[Group]:
-    """Accuracy of the whole model and of the first smaller one, within each group that has examples.
+    """Accuracy of the original and the first smaller model, within each group with examples.
 
-    The limits of their differences hold for all groups together (Bonferroni).
+    The limits of their differences are simultaneous over all groups (Bonferroni).
     """
     parts = {name: paired.on(member_N) for name, member_N in member_GN.items() if member_N.any()}
     rows = []
@@ -143,14 +143,15 @@ def class_changes(paired: PairedPredictions, task: Task, confidence: float, atte
 
 
 def examples_needed(results: PairedPredictions, model: int, metric: str, margin: float, confidence: float) -> float:
-    """Test examples to show a model's loss below the margin with 80 % power, if loss and variance are as observed.
+    """Test examples needed to bound a model's loss below the margin with 80 % power, if loss and variance are as
+    observed.
 
     The n with n (margin - loss) = (z_confidence + z_power) s sqrt(n) + w, s^2 the variance of the examples' influences
-    on the change of score and w the largest harm of one, which the exact test adds; at least what that needs without
+    on the change of score and w the largest harm of one, which the exact test adds; at least the number needed without
     any changed prediction.
 
     Returns:
-        A whole number, or infinity if the observed loss is the margin or more.
+        A whole number, or infinity if the observed loss is at least the margin.
     """
     baseline, score_V = results.scores(metric)
     room = margin + float(score_V[model] - baseline)
@@ -164,12 +165,13 @@ def examples_needed(results: PairedPredictions, model: int, metric: str, margin:
 
 
 def search_level(confidence: float, search: int) -> float:
-    """Confidence of the tests of a search, so that all searches on the same examples together keep ``confidence``.
+    """Confidence of a search's tests, so that all searches on the same examples have the joint confidence
+    ``confidence``.
 
     The k-th search spends alpha 2/3 (1/3)^(k-1) of alpha = 1 - confidence, which sums to alpha (alpha spending).
 
     Args:
-        confidence: Of all searches together, between 0 and 1.
+        confidence: Joint confidence of all searches, between 0 and 1.
         search: Number of the search, from 1.
 
     >>> [round(search_level(0.95, search), 4) for search in (1, 2, 3)]
@@ -179,20 +181,20 @@ def search_level(confidence: float, search: int) -> float:
 
 
 def digest_of(examples: EncodedSplit) -> str:
-    """What tells these examples from others, in any order: a hash of their tokens and labels."""
+    """An identifier of these examples in any order: a hash of their tokens and labels."""
     rows = sorted(f"{row.ids} {example.label}" for row, example in zip(examples.rows, examples.examples, strict=True))
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Searches:
-    """The searches with one model on one evaluation set, each a file in the folder of the model's run.
+    """The searches with one model on one evaluation set, each a file in the model's run folder.
 
     Args:
-        folder: That folder; None for a model of no run, whose searches are not known.
-        digest: Of the evaluation set.
+        folder: That folder; None for a model without a run, whose searches are unknown.
+        digest: Digest of the evaluation set.
         store: Where an interrupted search finds its number.
-        analysis: Folder of the search's results, for the record.
+        analysis: Folder of the search's results, to be recorded.
     """
 
     folder: Path | None
@@ -202,21 +204,21 @@ class Searches:
 
     @classmethod
     def of(cls, run: Run, examples: EncodedSplit, store: Store) -> "Searches":
-        """Those before a search whose results go to this run."""
-        # A callback may be part of a training that has written none.
+        """The searches before one whose results go to this run."""
+        # A callback may belong to a run that has not written any.
         trained = run.config().get("trained") if run.config_path.is_file() else None
         folder = run.folder if trained is None else trained.get("folder")
         return cls(None if folder is None else Path(folder), digest_of(examples), store, run.folder)
 
     def next(self) -> int:
-        """The number of the search that is about to begin or resumes, from 1."""
+        """The number of the search that is about to start or resume, from 1."""
         return int(self.store.get(_NUMBER, self.digest) or 1 + self._count())
 
     def begin(self, *, anew: bool = False) -> int:
-        """Record that a search begins or resumes; return its number, from 1.
+        """Record that a search starts or resumes; return its number, from 1.
 
         Args:
-            anew: Whether it is a further search, and not the one that was interrupted.
+            anew: Whether it is a new search rather than the interrupted one.
         """
         if not anew and (begun := self.store.get(_NUMBER, self.digest)) is not None:
             return int(begun)
@@ -225,7 +227,7 @@ class Searches:
             while self.folder is not None:
                 (self.folder / _RECORDS).mkdir(exist_ok=True)
                 try:
-                    # Fails where another search has just taken the number.
+                    # Fails if another search has just taken the number.
                     path = self.folder / _RECORDS / f"{self.digest}-{search}.json"
                     with path.open("x", encoding="utf-8") as file:
                         json.dump({"analysis": str(self.analysis)}, file)
@@ -233,7 +235,7 @@ class Searches:
                 except FileExistsError:
                     search += 1
         except OSError as error:
-            _log.warning(f"This search is not counted for later ones on the same examples: {error}.")
+            _log.warning(f"This search is not counted for later searches on the same examples: {error}.")
         self.store.put(search, _NUMBER, self.digest)
         return search
 

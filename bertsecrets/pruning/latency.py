@@ -1,4 +1,4 @@
-"""Measured latency of a smaller model and the whole one, in turns."""
+"""Latency of a smaller and the original model, measured alternately."""
 
 import platform
 import statistics
@@ -14,11 +14,11 @@ from transformers import PreTrainedModel
 from bertsecrets.pruning.rows import Timing
 
 WARM_UP = 2
-"""Rounds before those that are timed."""
+"""Warm-up rounds before the timed ones."""
 
 
 def processor_name(device: torch.device) -> str:
-    """The name of the processor that does a device's work, such as ``AMD EPYC 7763 64-Core Processor``."""
+    """The processor name of a device, such as ``AMD EPYC 7763 64-Core Processor``."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     # platform.processor() is empty on most Linux systems.
@@ -40,8 +40,9 @@ def compare_latency(
     """The latencies of two models at each batch size, without padding.
 
     Args:
-        whole, smaller: The models, in evaluation mode on one device; the smaller one may be an exported one.
-        rounds: Timed passes of each model, from 2; two more come before them.
+        whole, smaller: The original and the smaller model, in evaluation mode on one device; the smaller one may be
+            exported.
+        rounds: Timed passes of each model, at least 2, after two warm-up passes.
     """
     device = next(whole.parameters()).device
     timings = []
@@ -62,9 +63,8 @@ def in_turns(
     device: torch.device,
     advance: Callable[[int], object] | None = None,
 ) -> list[list[float]]:
-    """Milliseconds of each call in so many rounds, after :data:`WARM_UP` more; the calls take turns, so that a busy
-    machine slows all alike. On one thread of the CPU it is processor time, which leaves out when other programs ran
-    instead.
+    """Milliseconds of each call in this many rounds, after :data:`WARM_UP` others. The calls alternate, so that other
+    load affects them equally. On one CPU thread, processor time is used, which excludes time of other programs.
     """
     times: list[list[float]] = [[] for _ in calls]
     clock = time.thread_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
@@ -73,7 +73,7 @@ def in_turns(
             started = clock()
             call()
             if device.type != "cpu":
-                # An accelerator works on after the call returns.
+                # An accelerator is still busy after the call returns.
                 torch.accelerator.synchronize(device)
             if turn >= WARM_UP:
                 spent.append(1000 * (clock() - started))

@@ -1,4 +1,4 @@
-"""Scores from other experiments, computed on the examples that choose heads: every column that ranks heads."""
+"""Scores from other experiments, computed on the selection examples: every column that ranks heads."""
 
 import copy
 import inspect
@@ -30,14 +30,14 @@ MODE = "zero"
 
 @dataclass(frozen=True)
 class MeasuredScore:
-    """A column that ranks heads, of a measure or another analysis, as a pruning score.
+    """A pruning score from a column of a measure or another analysis that ranks heads.
 
     Args:
         experiment: Name of the measure or analysis.
-        label: The score in words.
-        column: The column, whose ``keep`` says which numbers are worth keeping.
+        label: Description of the score.
+        column: The column; its ``keep`` tells whether high or low numbers are kept.
         take: Computes the grid of a model in a situation.
-        passes: From the number of heads, the passes over each example that this takes.
+        passes: Maps the number of heads to the passes over each example that are needed.
     """
 
     experiment: str
@@ -57,10 +57,10 @@ class MeasuredScore:
 
 @cache
 def measured_scores() -> dict[str, MeasuredScore]:
-    """The scores by ``measure/column``: of measures, with the settings of ``conf/measure`` or their package, and of
+    """The scores by ``measure/column``: from measures, with the settings in ``conf/measure`` or their package, and from
     analyses.
 
-    Measures that need a reference, annotated words or a masked-language-model head are not among them.
+    Measures that need a reference, annotated words or a masked-language-model head are excluded.
     """
     scores: list[MeasuredScore] = []
     for make in ranking_measures().values():
@@ -70,7 +70,7 @@ def measured_scores() -> dict[str, MeasuredScore]:
             scores += _of(measure.name, measure.columns, partial(_measure, make), sum(measure.passes), title)
     scores += _of(Relevance.name, Relevance.columns, _relevance, 2)
     scores += _of(DirectEffects.name, DirectEffects.columns, _direct_effects, lambda heads: 2 * heads)
-    # The metric of a few examples has too many ties to order heads by.
+    # On few examples, the metric has too many ties to rank heads.
     scores += _of(Shapley.name, Shapley("").columns[:1], _shapley, lambda heads: PERMUTATIONS * heads)
     return {f"{score.experiment}/{score.column.name}": score for score in scores}
 
@@ -99,7 +99,7 @@ def _of(
 
 @torch.inference_mode(False)
 def without_heads(model: nn.Module, removed: HeadSet, score: str) -> nn.Module:
-    """A copy of a model whose removed heads write nothing; the model itself if none is removed.
+    """A copy of a model whose removed heads output nothing; the model itself if none is removed.
 
     Raises:
         UserError: If layers share their weights; the message names the score.
@@ -109,7 +109,7 @@ def without_heads(model: nn.Module, removed: HeadSet, score: str) -> nn.Module:
     encoder = describe(model)
     if encoder.shares_layers:
         raise UserError(
-            f"The pruning score '{score}' cannot be computed anew after each step: the layers of model type "
+            f"The pruning score '{score}' cannot be recomputed after each step, because the layers of model type "
             f"'{encoder.base.config.model_type}' share one set of weights; set iterative=false, or choose exact."
         )
     gate_LH = torch.ones(encoder.num_layers, encoder.num_heads)
@@ -121,7 +121,7 @@ def without_heads(model: nn.Module, removed: HeadSet, score: str) -> nn.Module:
 
 
 def _counted(situation: Situation, passes: int) -> Iterator[Batch]:
-    """This process's batches, each reported as so many finished passes of its examples once it is used."""
+    """This process's batches; after use, each is reported as this many finished passes of its examples."""
     for batch in situation.share_batches():
         yield batch
         if situation.progress is not None:

@@ -39,15 +39,15 @@ _BATCHES = (1, 32)
 
 
 class PruneHeads(Analysis):
-    """Remove heads of a finished model, and write the smallest model with a guarantee to ``pruned/``.
+    """Remove heads from a fine-tuned model, and write the smallest model that passes its test to ``pruned/``.
 
-    The heads are chosen on training examples and tested on an evaluation set, which chose neither them nor their order.
-    An interrupted search resumes from its finished batches and recovered models. Any number of processes gives the
-    results of one.
+    The heads are chosen on training examples and tested on an evaluation set that was not used for choosing. An
+    interrupted search resumes from its finished batches and recovered models. Results do not depend on the number of
+    processes.
 
     Args:
-        prune: Which heads go, how far, and what must be shown.
-        origin: The analysed run, whose columns may serve as scores; None if the model is of no run.
+        prune: Which heads to remove, how many, and the required test.
+        origin: The analysed run, whose columns can serve as scores; None for a model without a run.
 
     Raises:
         UserError: If a setting does not fit the model or the task, or a score does not exist.
@@ -75,7 +75,7 @@ class PruneHeads(Analysis):
                 raise UserError(
                     f"{str(error).rstrip('.')}, or set prune.save=false to see the curves without writing a model."
                 ) from error
-        # Empty columns in place of those that the same command will measure.
+        # Empty columns in place of those that this command will measure.
         columns = {**dict.fromkeys(context.promised, np.empty(0)), **self._columns(context.run)}
         for name in self.scores:
             if name not in CONTROLS:
@@ -84,7 +84,7 @@ class PruneHeads(Analysis):
     def run(self, context: Context) -> Iterator[Findings]:
         data, settings, model = context.data, self.settings, context.model
         evaluation = data.check_evaluation(settings.evaluation)
-        # The first process may still be writing the columns that the same command measured.
+        # The first process may still be writing the columns measured by this command.
         context.wait()
         store = context.store.of(model)
         columns = self._columns(context.run)
@@ -140,7 +140,7 @@ class PruneHeads(Analysis):
         """Write the smaller model."""
         if self.settings.save and selection.step is not None:
             folder, models = run.folder / "pruned", selection.order.models
-            # Copies of weights made in inference mode could be neither trained nor exported.
+            # Copies made in inference mode could not be trained or exported.
             with torch.inference_mode(False):
                 source = model
                 if models:
@@ -156,7 +156,7 @@ class PruneHeads(Analysis):
             _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
 
     def _timings(self, context: Context, selection: Selection, length: int) -> list[Timing]:
-        """Latencies of the models of the chosen order beside the whole one."""
+        """Latencies of the models in the chosen order and of the original."""
         encoder, rounds, timings = context.encoder, self.settings.latency_rounds, list[Timing]()
         try:
             check_removable(encoder)
@@ -173,9 +173,8 @@ class PruneHeads(Analysis):
         return timings
 
     def _columns(self, analysis: Run) -> dict[str, Array]:
-        """The columns of the head tables at their last step: of ``prune.tables``, this analysis and the analysed run.
-
-        Of the last two only those that cannot be computed on the examples that choose heads.
+        """The columns of the head tables at their last step, from ``prune.tables``, this analysis and the analysed run;
+        from the last two, only columns that cannot be computed on the selection examples.
         """
         columns: dict[str, Array] = {}
         for run in (analysis, *([] if self.origin is None else [self.origin])):
@@ -187,7 +186,7 @@ class PruneHeads(Analysis):
 
 
 def _grid(model: nn.Module, selection: Selection) -> HeadGrid:
-    """For each head, the number of heads removed with or before it, and whether the returned model keeps it."""
+    """For each head, the number of heads removed before or with it, and whether the returned model keeps it."""
     encoder = describe(model)
     shape = (encoder.num_layers, encoder.num_heads)
     at_LH, kept_LH = torch.full(shape, torch.nan), torch.ones(shape)

@@ -1,4 +1,4 @@
-"""Recovery: fine-tune a model without its removed heads, or teach a smaller one to answer as the whole one does."""
+"""Recovery: fine-tune a model without its removed heads, or distil the original model into a smaller one."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,8 +29,8 @@ def recovered(
     settings: PruneSettings,
     context: Autocast,
 ) -> PreTrainedModel:
-    """A copy of a model, fine-tuned with some heads disabled (mode ``zero``): AdamW, a rate that falls linearly to
-    0.
+    """A copy of a model, fine-tuned with some heads disabled (mode ``zero``): AdamW, a learning rate that decays
+    linearly to 0.
     """
     edits = [HeadEdit(layer, head, "zero") for layer, head in sorted(heads)]
     with torch.inference_mode(False):
@@ -67,21 +67,20 @@ def distill(
     matched: Sequence[int] | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> None:
-    """Train a smaller model to answer as the whole one does, in place; labels are not used.
+    """Distil the original model into a smaller one, in place; labels are not used.
 
-    The loss is the divergence of the student's answers from the teacher's (Hinton et al. 2015; squared error for a
-    score), plus the squared error of each layer's output over the variance of the teacher's (Jiao et al. 2020, equation
+    The loss is the divergence of the student's predictions from the teacher's (Hinton et al. 2015; squared error for a
+    score), plus the squared error of each layer's output divided by the teacher's variance (Jiao et al. 2020, equation
     8, without a map between them, as their widths agree).
 
     Args:
-        teacher: Any module that contains the whole model, of a family with an adapter.
+        teacher: Any module that contains the original model, of a family with an adapter.
         student: The smaller model.
         batches: The training examples; each call is an epoch.
         epochs, learning_rate: Number of epochs, and peak learning rate.
         seed: Seed of dropout and of the order of batches.
         context: Entered around every batch, e.g. the trainer's autocast.
-        matched: For each layer of the student the teacher's layer that it imitates; None where both have the same
-            layers.
+        matched: For each layer of the student, the teacher's layer to match; None if both have the same layers.
         advance: Called with the number of examples of each finished batch.
     """
     encoder = describe(teacher)
@@ -119,8 +118,8 @@ def _train(
     context: Autocast,
     advance: Callable[[int], object] | None = None,
 ) -> None:
-    """Minimise a loss of batches with AdamW and a rate that falls linearly to 0, then set evaluation mode."""
-    # Lightning validates in inference mode, in which nothing can be trained.
+    """Minimise a loss with AdamW and a learning rate that decays linearly to 0, then set evaluation mode."""
+    # Lightning validates in inference mode, which prevents training.
     with torch.enable_grad(), torch.inference_mode(False):
         network.train()
         device = next(network.parameters()).device
@@ -137,7 +136,7 @@ def _train(
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             for _ in range(epochs):
-                # In evaluation order, batches of similar lengths follow one another.
+                # In evaluation order, consecutive batches have similar lengths, so they are shuffled.
                 epoch = list(batches())
                 for index in torch.randperm(len(epoch)).tolist():
                     batch = epoch[index].to(device)
@@ -154,7 +153,7 @@ def _train(
 
 
 def answer_loss(logits_BC: Tensor, answer_BC: Tensor) -> Tensor:
-    """How far answers are from those of another model: mean divergence in nats, or squared error of a score."""
+    """Distance of predictions from another model's: mean divergence in nats, or squared error of a score."""
     if logits_BC.shape[1] == 1:
         return functional.mse_loss(logits_BC, answer_BC)
     return functional.kl_div(

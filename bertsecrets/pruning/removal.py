@@ -1,10 +1,10 @@
-"""Remove heads and neurons physically: a smaller model with the logits of the gated one, as a folder and one small
-file.
+"""Remove heads and neurons physically: a smaller model with the same logits as the gated one, saved as a folder with
+one additional small file.
 
 A head's rows of the query, key and value maps and its columns of the output projection are cut out, and a neuron's rows
-and columns of the feed-forward part. What is left of a removed head is what override mode ``zero`` leaves: nothing, but
-the output projection keeps its bias (Michel et al. 2019 multiply the head's output by zero). A layer without heads adds
-that bias alone, and so does one without neurons.
+and columns of the feed-forward part. The result equals override mode ``zero``: a removed head contributes nothing, and
+the output projection keeps its bias (Michel et al. 2019 multiply the head's output by zero). A layer without heads or
+without neurons only adds that bias.
 """
 
 import copy
@@ -35,18 +35,18 @@ _WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Kept:
-    """Which heads and neurons a pruned model has kept.
+    """The heads and neurons that a pruned model keeps.
 
     Args:
         num_heads: Heads of a layer before pruning.
-        layers: For each layer the kept heads by their numbers before pruning, ascending; empty for a layer without
+        layers: For each layer, the kept heads by their numbers before pruning, ascending; empty for a layer without
             heads.
-        neurons: The same of the neurons of each feed-forward part; None if all are kept.
-        left_out: Of a uniform cut, the layers that are left out whole, so that their input passes on; all others keep
-            their heads and the same number of neurons. None for any other cut.
+        neurons: The same for the neurons of each feed-forward part; None if all are kept.
+        left_out: In a uniform cut, the dropped layers, whose input passes on; all others keep their heads and the same
+            number of neurons. None for any other cut.
 
     Raises:
-        UserError: If a head or neuron is not in ascending order or a head out of range, or no head is kept at all.
+        UserError: If heads or neurons are not in ascending order, a head is out of range, or no head is kept.
     """
 
     num_heads: int
@@ -58,18 +58,18 @@ class Kept:
         for layer, kept in enumerate(self.layers):
             if list(kept) != sorted(set(kept)) or not all(0 <= head < self.num_heads for head in kept):
                 raise UserError(
-                    f"Layer {layer} keeps the heads {list(kept)}; expected different numbers from 0 to "
+                    f"Layer {layer} keeps the heads {list(kept)}; expected distinct numbers from 0 to "
                     f"{self.num_heads - 1} in ascending order."
                 )
         for layer, neurons in enumerate(self.neurons or ()):
             if list(neurons) != sorted(set(neurons)) or min(neurons, default=0) < 0:
                 raise UserError(
-                    f"The neurons that layer {layer} keeps are not different numbers from 0 in ascending order."
+                    f"The kept neurons of layer {layer} are not distinct numbers from 0 in ascending order."
                 )
         if self.neurons is not None and len(self.neurons) != len(self.layers):
             raise UserError(
-                f"Neurons are kept of {len(self.neurons)} layers and heads of {len(self.layers)}; give both of every "
-                "layer."
+                f"Neurons are given for {len(self.neurons)} layers and heads for {len(self.layers)}; give both for "
+                "every layer."
             )
         if not any(self.layers):
             raise UserError(
@@ -78,7 +78,7 @@ class Kept:
 
     @property
     def remaining(self) -> list[int]:
-        """Layers that are not left out whole."""
+        """Layers that are not dropped."""
         return [layer for layer in range(len(self.layers)) if layer not in (self.left_out or ())]
 
     @property
@@ -98,10 +98,10 @@ class Kept:
 
 
 def kept_heads(num_layers: int, num_heads: int, removed: Iterable[Sequence[int]]) -> Kept:
-    """What is kept of a model of this size when some heads are removed.
+    """The kept parts of a model of this size after removing some heads.
 
     Raises:
-        UserError: If a head does not exist or is named twice, or none would be kept.
+        UserError: If a head does not exist or is listed twice, or none would be kept.
     """
     heads = [(int(layer), int(head)) for layer, head in removed]
     if heads:
@@ -113,17 +113,16 @@ def kept_heads(num_layers: int, num_heads: int, removed: Iterable[Sequence[int]]
 
 
 def remove_heads(model: nn.Module, heads: Iterable[Sequence[int]]) -> PreTrainedModel:
-    """A copy of a model without some heads; its logits are those under override mode ``zero``.
+    """A copy of a model without some heads; its logits equal override mode ``zero``.
 
     Args:
         model: Any module that contains a transformers model.
         heads: ``(layer, head)`` pairs, counted from 0.
 
     Raises:
-        UserError: If ``heads`` are no pairs of whole numbers, a head does not exist, none would be kept, or heads of
-        this family
-            cannot be removed: its layers share their weights, or one matrix mixes queries, keys and values head by
-                head.
+        UserError: If ``heads`` are not pairs of whole numbers, a head does not exist, none would be kept, or heads of
+            this family cannot be removed because its layers share weights or one matrix interleaves queries, keys and
+            values by head.
     """
     encoder = describe(model)
     try:
@@ -136,16 +135,15 @@ def remove_heads(model: nn.Module, heads: Iterable[Sequence[int]]) -> PreTrained
 
 
 def keep_only(model: nn.Module, kept: Kept) -> PreTrainedModel:
-    """A copy of a model with some of its heads and neurons.
+    """A copy of a model with only some heads and neurons.
 
     Args:
         model: Any module that contains a transformers model.
-        kept: What is kept.
+        kept: The kept parts.
 
     Raises:
-        UserError: If it does not fit the model, or heads of this family cannot be removed, as in :func:`remove_heads`;
-        or if the cut
-            is uniform and the configuration of this family does not describe the result.
+        UserError: If it does not fit the model, heads of this family cannot be removed (see :func:`remove_heads`), or
+            the cut is uniform and the family's configuration cannot describe the result.
     """
     encoder = describe(model)
     check_removable(encoder)
@@ -155,14 +153,14 @@ def keep_only(model: nn.Module, kept: Kept) -> PreTrainedModel:
 
 
 def _as_configured(encoder: Encoder, kept: Kept) -> PreTrainedModel:
-    """A model whose layers are alike, as its class makes it from a configuration; layers left out are gone.
+    """A model with equal layers, rebuilt by its class from a configuration without the dropped layers.
 
     Args:
-        encoder: The model, its feed-forward parts already narrow; it is changed.
-        kept: What it keeps.
+        encoder: The model with already narrowed feed-forward parts; modified in place.
+        kept: The kept parts.
 
     Raises:
-        UserError: If the configuration of this family does not describe it, so that the answers differ.
+        UserError: If the family's configuration cannot describe it, so that the logits differ.
     """
     family, model = encoder.family, encoder.model
     assert family is not None
@@ -180,7 +178,7 @@ def _as_configured(encoder: Encoder, kept: Kept) -> PreTrainedModel:
         config.layer_types = [config.layer_types[layer] for layer in stay]
     make: Any = type(model)
     weight = next(model.parameters())
-    # Not from 0: the first ids of many vocabularies are special tokens, among them padding.
+    # Not from 0, because the first ids of many vocabularies are special tokens, including padding.
     ids_BS = torch.arange(5, 21, device=weight.device).view(2, 8)
     inputs = {"input_ids": ids_BS, "attention_mask": torch.ones_like(ids_BS)}
     try:
@@ -189,23 +187,24 @@ def _as_configured(encoder: Encoder, kept: Kept) -> PreTrainedModel:
         plain.to(weight)
         with torch.no_grad(), evaluating(model), evaluating(plain):
             same = torch.allclose(plain(**inputs).logits, model(**inputs).logits, atol=1e-4)
-    # Wrong names or shapes are RuntimeErrors of torch; configurations check their values.
+    # torch raises RuntimeError for wrong names or shapes; configurations check their values.
     except (RuntimeError, ValueError, IndexError) as error:
         same, reason = False, f" ({' '.join(str(error).split())[:120]})"
     else:
         reason = ""
     if not same:
         raise UserError(
-            f"The configuration of model type '{config.model_type}' does not describe a model with {len(stay)} of its "
-            f"layers and {getattr(config, width)} neurons in each{reason}; leave out shrink.shape=uniform."
+            f"The configuration of model type '{config.model_type}' cannot describe a model with {len(stay)} of its "
+            f"layers and {getattr(config, width)} neurons in each{reason}; remove shrink.shape=uniform."
         )
     result: PreTrainedModel = plain.train(model.training)
     return result
 
 
 def save_smaller(model: PreTrainedModel, folder: Path) -> None:
-    """Write a model of :func:`keep_only` to a folder: of a uniform cut one that the library loads, else that of
-    :func:`save_pruned`."""
+    """Write a model of :func:`keep_only` to a folder: for a uniform cut, a standard transformers folder, otherwise as
+    :func:`save_pruned`.
+    """
     if hasattr(model, REMOVED_HEADS):
         save_pruned(model, folder)
         return
@@ -214,7 +213,7 @@ def save_smaller(model: PreTrainedModel, folder: Path) -> None:
 
 
 def load_smaller(folder: Path) -> PreTrainedModel:
-    """The model of :func:`save_smaller`, in evaluation mode."""
+    """Load the model of :func:`save_smaller`, in evaluation mode."""
     if is_file(folder / HEADS):
         return load_pruned(folder)
     model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(folder)
@@ -225,11 +224,11 @@ def load_smaller(folder: Path) -> PreTrainedModel:
 def save_pruned(model: nn.Module, folder: str | Path) -> None:
     """Write a pruned model to a folder: ``config.json``, ``model.safetensors`` and ``heads.json``.
 
-    The library alone cannot load it, for ``config.json`` describes the shapes before pruning;
-    use :func:`load_pruned`, or an exported program.
+    transformers alone cannot load it, because ``config.json`` describes the shapes before pruning; use
+    :func:`load_pruned`, or an exported program.
 
     Raises:
-        UserError: If no head of the model was removed by :func:`remove_heads`, or the folder cannot be written.
+        UserError: If :func:`remove_heads` removed no head of the model, or the folder cannot be written.
     """
     kept = getattr(model, REMOVED_HEADS, None)
     if not isinstance(model, PreTrainedModel) or not isinstance(kept, Kept):
@@ -246,13 +245,13 @@ def save_pruned(model: nn.Module, folder: str | Path) -> None:
         save_model(model, str(temporary), metadata={"format": "pt"})
     content: dict[str, Any] = {"format": 1, "num_heads": kept.num_heads, "kept": [list(heads) for heads in kept.layers]}
     if kept.neurons is not None:
-        # Which they were is of no use; how many gives the shapes.
+        # Only their number matters, for the shapes.
         content["neurons"] = [len(neurons) for neurons in kept.neurons]
     write_text(folder / HEADS, json.dumps(content, indent=1))
 
 
 def load_pruned(folder: str | Path) -> PreTrainedModel:
-    """The pruned model of a folder that :func:`save_pruned` wrote, on the CPU, in evaluation mode.
+    """Load a pruned model from a folder written by :func:`save_pruned`, on the CPU, in evaluation mode.
 
     Raises:
         UserError: If ``heads.json`` or another file is missing, cannot be read, or does not fit the others.
@@ -265,15 +264,15 @@ def load_pruned(folder: str | Path) -> PreTrainedModel:
     kind = getattr(transformers, str((config.architectures or [None])[0]), None)
     if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
         raise UserError(
-            f"'{folder / 'config.json'}' names the architecture {shown(config.architectures)}, which transformers "
-            "does not have; save the model again with save_pruned."
+            f"'{folder / 'config.json'}' has the architecture {shown(config.architectures)}, which transformers does "
+            "not have; save the model again with save_pruned."
         )
     make: Any = kind
     model: PreTrainedModel = make(config)
     encoder = describe(model)
     if (encoder.num_layers, encoder.num_heads) != (len(kept.layers), kept.num_heads):
         raise UserError(
-            f"'{folder / HEADS}' is of {len(kept.layers)} layers of {kept.num_heads} heads, but config.json has "
+            f"'{folder / HEADS}' has {len(kept.layers)} layers of {kept.num_heads} heads, but config.json has "
             f"{encoder.num_layers} layers of {encoder.num_heads}; give the files of one model."
         )
     check_removable(encoder)
@@ -282,11 +281,11 @@ def load_pruned(folder: str | Path) -> PreTrainedModel:
     try:
         with safe_open(path, "pt") as file:
             dtypes = {file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118
-        # A model that was saved in half precision stays so.
+        # A model saved in half precision keeps it.
         if len(floating := {dtype for dtype in dtypes if dtype.is_floating_point}) == 1:
             model.to(floating.pop())
         load_model(model, path)
-    # Wrong names or shapes are RuntimeErrors of torch.
+    # torch raises RuntimeError for wrong names or shapes.
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"The weights in '{path}' do not fit '{folder / HEADS}' ({' '.join(str(error).split())[:200]}); give the "
@@ -300,8 +299,8 @@ def _read_heads(folder: Path) -> Kept:
     path = folder / HEADS
     if not is_file(path):
         raise UserError(
-            f"'{folder}' has no {HEADS}, which says what heads a pruned model has left; copy it from where the model "
-            "was saved, or load a whole model with from_pretrained."
+            f"'{folder}' has no {HEADS}, which lists the kept heads of a pruned model; copy it from where the model "
+            "was saved, or load an unpruned model with from_pretrained."
         )
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -311,7 +310,7 @@ def _read_heads(folder: Path) -> Kept:
         return Kept(_whole(content["num_heads"]), layers, neurons)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
-            f"'{path}' cannot be read as the kept heads of a model ({error}); copy the pruned model's folder again."
+            f"'{path}' cannot be read as a list of kept heads ({error}); copy the pruned model's folder again."
         ) from error
 
 
@@ -327,8 +326,8 @@ def check_removable(encoder: Encoder) -> None:
     kind = encoder.model.config.model_type
     if encoder.shares_layers:
         raise UserError(
-            f"The layers of model type '{kind}' share one set of weights, so a head removed from one layer would be "
-            "gone from all of them; disable heads of single layers with override mode 'zero' instead."
+            f"The layers of model type '{kind}' share one set of weights, so removing a head from one layer would "
+            "remove it from all; disable heads of single layers with override mode 'zero' instead."
         )
     family = encoder.family
     if family is None:
@@ -338,8 +337,8 @@ def check_removable(encoder: Encoder) -> None:
         )
     if family.head_rows(encoder.sites[0], encoder.num_heads) is None:
         raise UserError(
-            f"Heads of model type '{kind}' cannot be removed, for its queries, keys and values are not separate by "
-            "head; disable them with override mode 'zero' instead."
+            f"Heads of model type '{kind}' cannot be removed, because its queries, keys and values are not separated "
+            "by head; disable them with override mode 'zero' instead."
         )
 
 
@@ -356,13 +355,13 @@ def _remove(encoder: Encoder, kept: Kept) -> None:
 def narrow_layer(
     family: Family, layer: nn.Module, num_heads: int, heads: Sequence[int], neurons: Sequence[int] | None = None
 ) -> None:
-    """Remove all but some heads and neurons of one layer, in place.
+    """Keep only some heads and neurons of one layer, in place.
 
     Args:
-        family: The layer's family, whose heads can be removed.
+        family: The layer's family, which supports removing heads.
         layer: The layer.
-        num_heads: Its heads before.
-        heads, neurons: Those that it keeps, ascending; None for all.
+        num_heads: Its number of heads before.
+        heads, neurons: The kept ones, ascending; None for all.
 
     Raises:
         UserError: If a neuron does not exist.
@@ -422,7 +421,7 @@ def _part(parameter: Tensor, index: Tensor, dimension: int) -> nn.Parameter:
 
 
 class _Bias(nn.Module):
-    """What is left of an output projection without heads."""
+    """The rest of an output projection without heads."""
 
     def __init__(self, projection: nn.Linear) -> None:
         super().__init__()
@@ -435,21 +434,21 @@ class _Bias(nn.Module):
 
 
 class _NoNeurons(nn.Module):
-    """A feed-forward part without neurons: width 0, also where gated ones are split in halves."""
+    """A feed-forward part without neurons: width 0, even if gated parts are split into halves."""
 
     def forward(self, hidden_BSD: Tensor) -> Tensor:
         return hidden_BSD[..., :0]
 
 
 class _NoHeads(nn.Module):
-    """Self-attention without heads: an output of width 0, or the bias where the projection is a part of it."""
+    """Self-attention without heads: an output of width 0, or only the bias if it includes the projection."""
 
     def __init__(self, projection: _Bias | None) -> None:
         super().__init__()
         self.projection = projection
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
-        # Some layers pass it by the library's name.
+        # Some layers pass it under the library's name.
         return (hidden_states[..., :0] if self.projection is None else self.projection(hidden_states)), None
 
 

@@ -1,4 +1,4 @@
-"""What pruning, gates and searches for faster models find beside their grids."""
+"""Results of pruning, gates and searches for faster models besides their grids."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,24 +11,23 @@ from bertsecrets.results.views import MeasureView
 RANDOM, REVERSED = "random", "reversed"
 
 CONTROLS = (RANDOM, REVERSED)
-"""Scores that no smallest model is chosen by; ``reversed`` removes first what the first other score keeps longest."""
+"""Control scores, never used to choose the smallest model; ``reversed`` reverses the order of the first other score."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search for smaller models: what it had to show, and on what.
+    """A search for smaller models: its tests and its examples.
 
     Args:
-        margin, class_margin: The losses that matter, of score and of accuracy within a class; None where no class was
-            tested.
-        confidence: Confidence of all searches on the same examples together.
+        margin, class_margin: The margins for the score and for accuracy within a class; None if no class was tested.
+        confidence: Joint confidence of all searches on the same examples.
         number: Which search on these examples it is, from 1; 0 if unknown.
-        level: Confidence of its own tests.
+        level: Confidence of this search's tests.
         counted: Whether earlier searches are known.
         examples: Examples of the tests.
-        choosing: Training examples that chose what goes.
-        parameters: Parameters of the whole model.
-        length: Mean tokens of an example; latencies are of so many.
+        choosing: Training examples used for selection.
+        parameters: Parameters of the original model.
+        length: Mean number of tokens per example, also used for latencies.
         device, threads: Where latencies are measured.
     """
 
@@ -48,12 +47,12 @@ class Search:
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of a forward pass, the whole model and a smaller one in turns.
+    """Milliseconds of a forward pass of the original and a smaller model, measured alternately.
 
     Args:
-        attempt: Place of the smaller model in its order, from 0.
+        attempt: Position of the smaller model in its order, from 0.
         batch: Examples of a batch.
-        whole, smaller: Medians over the rounds.
+        whole, smaller: Medians of the original and the smaller model.
         low, high: Quartiles of the smaller model's.
     """
 
@@ -68,21 +67,21 @@ class Timing:
 
     @property
     def speedup(self) -> float:
-        """How many times as fast the smaller model is."""
+        """Speed-up of the smaller model."""
         return self.whole / self.smaller
 
 
 @dataclass(frozen=True)
 class Group:
-    """Accuracy of the whole model and of a smaller one within a group of the examples.
+    """Accuracy of the original and a smaller model within a group of examples.
 
     Args:
-        attempt: Place of the smaller model in its order, from 0.
-        by: What makes the groups: ``class`` or ``length``.
+        attempt: Position of the smaller model in its order, from 0.
+        by: Grouping: ``class`` or ``length``.
         group: Name of the group.
         examples: Its examples.
         whole, smaller: The accuracies.
-        change: The smaller one's minus the whole one's; the limits hold for all groups of a kind together.
+        change: The smaller model's minus the original's; the limits are simultaneous over all groups of a kind.
     """
 
     KEYS: ClassVar = ("attempt",)
@@ -102,11 +101,11 @@ class PruneSearch(Search):
 
     Args:
         metric: The tested metric.
-        score, loss: Score and mean loss of the whole model.
+        score, loss: Score and mean loss of the original model.
         heads: Heads of the whole model.
-        iterative: Whether scores are computed anew after each step.
+        iterative: Whether scores are recomputed after each step.
         recovery_epochs: Epochs of fine-tuning after each step.
-        flops: FLOPs of the whole model for one example.
+        flops: FLOPs of the original model for one example.
     """
 
     metric: str
@@ -123,14 +122,14 @@ class Point:
     """A smaller model on the curve of a score.
 
     Args:
-        score, label: Name and words of the score that orders the heads.
-        from_table: Whether it was read from a head table, which may have been measured on any examples.
+        score, label: Name and description of the score that orders the heads.
+        from_table: Whether it was read from a head table, possibly measured on other examples.
         order: Number of a random order, from 0; else 0.
-        attempt: Place of the model in its order, from 0.
+        attempt: Position of the model in its order, from 0.
         kept: Heads that are left.
         change: Change of score.
         loss: Mean loss.
-        parameters, flops: What is left of them.
+        parameters, flops: Remaining parameters and FLOPs.
     """
 
     KEYS: ClassVar = ("order", "attempt", "kept")
@@ -149,20 +148,20 @@ class Point:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The smallest model that passed its tests, the one that was asked for, or the first that failed.
+    """The smallest model that passed its tests, the requested one, or the first that failed.
 
     Args:
-        score: Name of the score whose order it is on.
-        attempt: Its place in the order.
+        score: Name of the score that defines its order.
+        attempt: Its position in the order.
         kept: Heads that are left.
-        asked: Whether their number was asked for.
-        holds: Whether losses that matter are ruled out.
+        asked: Whether this number was requested.
+        holds: Whether losses of the margins or more are excluded.
         change: Change of score; NaN where undefined.
-        bound: The largest loss that is not ruled out.
-        p_margin: Of a loss of a margin or more.
-        needed: Examples that would rule it out, if loss and variance stay as observed; None where none are needed or
-            would help.
-        hopeless: Whether the observed loss is the margin or more.
+        bound: Upper confidence bound on the loss.
+        p_margin: P-value of a loss of at least a margin.
+        needed: Examples needed to exclude it, if loss and variance stay as observed; None if none are needed or would
+            help.
+        hopeless: Whether the observed loss is at least the margin.
     """
 
     score: str
@@ -197,7 +196,7 @@ class Pruned:
 
     @property
     def order(self) -> list[Point]:
-        """The points of the order that the chosen model is on."""
+        """The points of the chosen model's order."""
         return [point for point in self.points if point.score == self.chosen.score]
 
     def timed(self, point: Point) -> list[Timing]:
@@ -205,7 +204,7 @@ class Pruned:
         return [timing for timing in self.timings if timing.attempt == point.attempt]
 
     def random(self, kept: int) -> list[float]:
-        """Changes of score of all random orders with so many heads left."""
+        """Changes of score of all random orders with this many heads left."""
         return [
             point.change.value
             for point in self.points
@@ -218,9 +217,9 @@ class Removed:
     """Heads removed before fine-tuning.
 
     Args:
-        score, label: Name and words of the score that chose them.
-        kept, heads: Heads that are left, and heads of the whole model.
-        metric, evaluation: The score of the fine-tuned model: its metric, and the evaluation set.
+        score, label: Name and description of the score that chose them.
+        kept, heads: Remaining heads, and heads of the original model.
+        metric, evaluation: Metric and evaluation set of the fine-tuned model's score.
     """
 
     score: str
@@ -237,11 +236,11 @@ class GateFits:
 
     Args:
         metric: The metric of the path.
-        score, loss: Score and mean loss of the whole model.
-        level: Of the intervals.
-        examples, choosing: Examples of the path, and training examples of the fits.
-        penalty: For each expected open gate, with which gates are pushed shut.
-        steps: Of each fit.
+        score, loss: Score and mean loss of the original model.
+        level: Level of the intervals.
+        examples, choosing: Evaluation examples of the path, and training examples of the fits.
+        penalty: Penalty per expected open gate for pushing gates shut.
+        steps: Steps of each fit.
     """
 
     metric: str
@@ -256,7 +255,7 @@ class GateFits:
 
 @dataclass(frozen=True)
 class PathPoint:
-    """The model that gates fitted with one penalty leave.
+    """The model left by gates fitted with one penalty.
 
     Args:
         penalty: The penalty.
@@ -291,12 +290,12 @@ class ShrinkSearch(Search):
 
     Args:
         shape: ``free`` or ``uniform`` cuts.
-        onnx: Whether an ONNX program is written beside the model.
-        taught_on, epochs: Training examples of the distillation, and how often.
+        onnx: Whether an ONNX program is written too.
+        taught_on, epochs: Training examples and epochs of the distillation.
         heads, neurons: Heads and neurons of each layer.
-        batch_size: Examples of the batch whose time is planned for.
+        batch_size: Batch size for which the time is planned.
         fixed: Milliseconds of a pass without heads and neurons.
-        processor: What measured latencies.
+        processor: The processor used for measuring.
     """
 
     shape: str
@@ -312,12 +311,12 @@ class ShrinkSearch(Search):
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds that one layer takes by what it keeps, more than with nothing of it.
+    """Additional milliseconds of one layer by the parts it keeps.
 
     Args:
         part: ``heads`` or ``neurons``.
         kept: How many of them.
-        milliseconds: Of a pass.
+        milliseconds: Milliseconds of a pass.
     """
 
     KEYS: ClassVar = ("kept",)
@@ -329,17 +328,17 @@ class Cost:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A smaller model that was made, timed and tested.
+    """A smaller model that was built, timed and tested.
 
     Args:
-        attempt: Its place in the order of tests, from 0.
-        asked: The speed-up that was asked for.
+        attempt: Its position in the order of tests, from 0.
+        asked: The requested speed-up.
         int8: Whether its weights have 8 bits.
         predicted: The predicted speed-up; None with 8-bit weights.
-        missed: Whether it is slower than was asked for.
+        missed: Whether it is slower than requested.
         parameters: Its parameters.
-        search: Which search on these examples tested it.
-        ruled_out: Whether a loss of the margin or more is ruled out for every metric.
+        search: Number of the search on these examples that tested it.
+        ruled_out: Whether a loss of at least the margin is excluded for every metric.
         class_ruled_out: The same within every class; None if not tested.
         passed: Whether it passed all tests.
     """
@@ -360,17 +359,17 @@ class Attempt:
 
 @dataclass(frozen=True)
 class MetricTest:
-    """A smaller model's test of non-inferiority in one metric.
+    """A smaller model's non-inferiority test for one metric.
 
     Args:
         attempt: Place of the model in the order of tests.
         metric: The metric.
         whole, smaller: The scores.
-        bound, high: The largest loss and the largest gain that are not ruled out.
-        bound_later: The loss that a further search on the same examples would not rule out.
-        p_margin: Of a loss of the margin or more.
-        needed: Examples that would rule it out; infinite where none would, None where none are needed.
-        lost, won: Examples whose answer turned wrong and right; None for other metrics than accuracy.
+        bound, high: Upper confidence bounds on loss and gain.
+        bound_later: Upper bound on the loss in a further search on the same examples.
+        p_margin: P-value of a loss of at least the margin.
+        needed: Examples needed to exclude it; infinite if no number would, None if none are needed.
+        lost, won: Examples whose prediction became wrong and right; None for metrics other than accuracy.
     """
 
     KEYS: ClassVar = ("attempt",)
@@ -395,13 +394,13 @@ class MetricTest:
 
 @dataclass(frozen=True)
 class Layer:
-    """What a smaller model keeps of one layer.
+    """The parts of one layer that a smaller model keeps.
 
     Args:
         attempt: Place of the model in the order of tests.
         layer: The layer.
-        heads: Numbers of its heads, such as ``0 3 5``.
-        neurons: How many neurons.
+        heads: Its kept heads, such as ``0 3 5``.
+        neurons: Number of neurons.
     """
 
     KEYS: ClassVar = ("attempt",)
@@ -413,7 +412,7 @@ class Layer:
 
     @property
     def count(self) -> int:
-        """How many heads."""
+        """Number of heads."""
         return len(self.heads.split())
 
 
@@ -433,12 +432,12 @@ class Smaller:
 
     @property
     def holds(self) -> bool:
-        """Whether it passed its tests and is as fast as was asked for."""
+        """Whether it passed its tests and is as fast as requested."""
         return self.attempt.passed and not self.attempt.missed
 
     @property
     def worst(self) -> MetricTest:
-        """The test of the metric that loses most."""
+        """The test of the metric with the largest loss."""
         return min(self.tests, key=lambda test: test.change)
 
     def timing(self, batch: int) -> Timing:
@@ -475,19 +474,19 @@ class Shrunk:
 
     @property
     def fastest(self) -> Smaller | None:
-        """The last attempt that holds; None if none does."""
+        """The last successful attempt; None if none was."""
         return next((attempt for attempt in reversed(self.attempts) if attempt.holds), None)
 
     @property
     def written(self) -> Smaller:
-        """The fastest attempt that holds, or else the first one: the one that is written."""
+        """The attempt that is written: the fastest successful one, or else the first."""
         return self.fastest or self.attempts[0]
 
     @property
     def folder(self) -> str:
-        """Name of the smaller model's folder within the run's; it tells whether the model holds."""
+        """Name of the smaller model's folder in the run's folder, which depends on whether it passed."""
         return "shrunk" if self.fastest else "shrunk_failed"
 
     def speedup(self, attempt: Smaller) -> float:
-        """Measured time of the whole model over that of an attempt, at the batch size of the search."""
+        """Measured speed-up of an attempt, at the batch size of the search."""
         return attempt.timing(self.search.batch_size).speedup

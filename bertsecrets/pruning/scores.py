@@ -1,4 +1,4 @@
-"""Scores that say which head to remove next: one number for each head, the lowest goes first."""
+"""Pruning scores: one number per head, removed in ascending order."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ EXACT = "exact"
 
 
 def exact(situation: Situation) -> Tensor:
-    """How much the mean loss rises if the head is disabled as well (mode ``zero``), from an exact sweep."""
+    """Increase of the mean loss if the head is also disabled (mode ``zero``), from an exact sweep."""
     key = (EXACT, situation.removed)
     if key in situation.computed:
         return situation.computed[key][EXACT]
@@ -49,21 +49,22 @@ def random_order(situation: Situation) -> Tensor:
 
 
 SCORES: dict[str, Score] = {EXACT: exact, RANDOM: random_order}
-"""The scores of pruning itself; any other is one that an installed package offers, a column of a head table, a measured
-score, ``package.module:function`` or ``file.py:function``."""
+"""The built-in scores; others are scores of installed packages, columns of a head table, measured scores,
+``package.module:function`` or ``file.py:function``.
+"""
 
 
 def offered_names() -> tuple[str, ...]:
-    """The names of the scores that installed packages offer."""
+    """The names of scores from installed packages."""
     return free_names("scores", (*SCORES, REVERSED))
 
 
 OPPOSITE = "-"
-"""Before the name of a score: the opposite order."""
+"""Prefix of a score's name for the opposite order."""
 
 
 def score_label(name: str) -> str:
-    """The words for a score in figures, tables and sentences; a score that is not ours keeps its name.
+    """The description of a score in figures, tables and sentences; other scores keep their name.
 
     >>> score_label("exact"), score_label("-head_gradient/example"), score_label("random")
     ('effects of single heads', 'opposite of gradient importance of heads, per example', 'random')
@@ -77,7 +78,7 @@ def score_label(name: str) -> str:
 
 
 def with_controls(names: Sequence[str]) -> list[str]:
-    """The scores without repetition, and the controls, which no curve is read without.
+    """The scores without repetition, plus the controls.
 
     >>> with_controls(["exact"]), with_controls(["random", "drift/cosine"])
     (['exact', 'random', 'reversed'], ['random', 'drift/cosine', 'reversed'])
@@ -93,12 +94,12 @@ def with_controls(names: Sequence[str]) -> list[str]:
 
 
 def column_of(name: str, columns: Collection[str]) -> str | None:
-    """The table column or measured score that a score's name stands for, as ``measure/column``; None if it is neither.
+    """The table column or measured score with this name, as ``measure/column``; None if there is none.
 
-    The measure or the column alone is enough if only one fits, or if both have the same name.
+    The measure or the column alone suffices if only one fits, or if both have the same name.
 
     Args:
-        name: The score's name, with or without ``-`` before it.
+        name: The score's name, with or without the prefix ``-``.
         columns: Columns of head tables.
 
     Raises:
@@ -117,13 +118,13 @@ def column_of(name: str, columns: Collection[str]) -> str | None:
 
 
 def find_score(name: str, columns: Mapping[str, Array], first: str = EXACT) -> Score:
-    """A score by its name, by a column, or by the function that computes it.
+    """A score by its name, its column or its function.
 
     Args:
         name: A name of ``SCORES`` or :func:`offered_names`, ``reversed``, a column as :func:`column_of` reads it,
-            ``package.module:function`` or ``file.py:function``; after ``-`` its opposite.
-        columns: Columns of head tables by ``measure/column``, each ``[layers, heads]``; higher is worth keeping. A
-            column that is not among them is computed if it is one of :func:`measured_scores`.
+            ``package.module:function`` or ``file.py:function``; with the prefix ``-``, its opposite.
+        columns: Columns of head tables by ``measure/column``, each ``[layers, heads]``; higher is better to keep. A
+            missing column is computed if it is in :func:`measured_scores`.
         first: The score that ``reversed`` reverses.
 
     Raises:
@@ -138,9 +139,7 @@ def find_score(name: str, columns: Mapping[str, Array], first: str = EXACT) -> S
     if name in offered_names():
         offered: Score | None = load_offer("scores", name)
         if offered is None:
-            raise UserError(
-                f"The pruning score '{name}' cannot be imported; correct its package, or leave the score out."
-            )
+            raise UserError(f"The pruning score '{name}' cannot be imported; correct its package, or remove the score.")
         return offered
     column = column_of(name, columns)
     if column is not None:
@@ -166,7 +165,7 @@ def find_score(name: str, columns: Mapping[str, Array], first: str = EXACT) -> S
 
 
 def passes_of(names: Sequence[str], columns: Mapping[str, Array], num_heads: int) -> int:
-    """Passes over each example that the scores take once, without functions from elsewhere; for a progress bar."""
+    """One-time passes over each example for the scores, except user functions; for a progress bar."""
     passes = {}
     for name in names:
         score = None if name in CONTROLS else find_score(name.removeprefix(OPPOSITE), columns)
@@ -186,12 +185,12 @@ def removal_sets(score: Score, situation: Situation, sizes: Sequence[int], *, it
 
     Args:
         score: The score.
-        situation: What it looks at; heads it has removed stay removed.
+        situation: The model and examples for scores; heads that it has removed remain removed.
         sizes: Numbers of removed heads, ascending.
-        iterative: Whether scores are computed anew after each size (Michel et al. 2019 compute them once).
+        iterative: Whether scores are recomputed after each size (Michel et al. 2019 compute them once).
 
     Raises:
-        UserError: If the score has another shape than the model's heads, or is not a number for a head.
+        UserError: If the score's shape does not match the model's heads, or it is NaN for a head.
     """
     encoder = describe(situation.model)
     removed = situation.removed
@@ -210,8 +209,8 @@ def _ranking(score: Score, situation: Situation, num_layers: int, num_heads: int
     score_LH = score(situation)
     if list(score_LH.shape) != [num_layers, num_heads]:
         raise UserError(
-            f"The pruning score has shape {list(score_LH.shape)}; this model needs [{num_layers}, {num_heads}], a "
-            "number for each head."
+            f"The pruning score has shape {list(score_LH.shape)}; this model needs [{num_layers}, {num_heads}], one "
+            "number per head."
         )
     heads = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
     open_heads = [head for head in heads if head not in situation.removed]
@@ -225,10 +224,11 @@ def _ranking(score: Score, situation: Situation, num_layers: int, num_heads: int
 
 
 def table_of(folder: str) -> Run:
-    """The run of a folder that ``prune.tables`` names; raises UserError if it is no run or has no head table."""
+    """The run of a folder in ``prune.tables``; raises UserError if it is not a run or has no head table."""
     if not (Path(folder) / "config.yaml").is_file():
         raise UserError(
-            f"prune.tables names '{folder}', which is no folder of a run; give that of a training or an analysis."
+            f"prune.tables lists '{folder}', which is not a run folder; give the folder of a training run or an "
+            "analysis."
         )
     run = Run.open(Path(folder))
     if not run.heads_path.is_file():
@@ -241,8 +241,8 @@ def table_of(folder: str) -> Run:
 def columns_of(run: Run) -> dict[str, Array]:
     """The columns of a run's head table at their last step as scores, ``measure/column`` -> ``[layers, heads]``.
 
-    A training's are those of its validations. A column whose low numbers mark heads worth keeping (``Column.keep``) is
-    negated, so that higher is worth keeping.
+    A training run has those of its validations. A column in which low numbers mark heads to keep (``Column.keep``) is
+    negated, so that higher is better to keep.
     """
     table = run.table()
     stage = CHECKPOINT if table.select(stage=CHECKPOINT).table.num_rows else TRAINING
@@ -262,7 +262,7 @@ def columns_of(run: Run) -> dict[str, Array]:
 
 
 def steps_of(num_heads: int, share: float) -> list[int]:
-    """Numbers of removed heads: steps of a share of all heads, up to all but one.
+    """Numbers of removed heads, in steps of a share of all heads, up to all but one.
 
     >>> steps_of(12, 0.25), steps_of(10, 0.5)
     ([3, 6, 9, 11], [5, 9])

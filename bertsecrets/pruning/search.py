@@ -1,4 +1,4 @@
-"""Search for the smallest model with a guarantee: orders of removal, their curves, and the tests."""
+"""Search for the smallest model that passes its test: orders of removal, their curves, and the tests."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,23 +37,23 @@ WEIGHTS = "weights"
 """Key of a recovered model in its part of the store."""
 
 _FINER = 3
-"""Sizes that are added around the knee of an order."""
+"""Sizes added around the knee of an order."""
 
 Batches = Callable[[], Iterable[Batch]]
 Bar = Callable[[int, str], AbstractContextManager[Callable[..., object]]]
-"""A progress bar by its total and its words, such as :func:`bertsecrets.results.progress.progress_over`."""
+"""Creates a progress bar from its total and label, such as :func:`bertsecrets.results.progress.progress_over`."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Nested sets of removed heads that one score chose, with their results.
+    """Nested sets of removed heads chosen by one score, with their results.
 
     Args:
         score: The score's name.
         seed: Seed of a random score; else 0.
         sets: The removed heads after each step.
-        test_results: Results on the examples that did not choose the heads.
-        choosing_results: Results on those that did; None for a control.
+        test_results: Results on the test examples.
+        choosing_results: Results on the selection examples; None for a control.
         models: Where the weights of the recovered model of each step are kept; empty without recovery.
     """
 
@@ -70,9 +70,9 @@ class Selection:
     """The model that pruning returns.
 
     Args:
-        order: The order it lies on.
-        step: Its step in the order; None if no smaller model is shown to be good enough.
-        tests: Steps of the order that were tested, in this order.
+        order: Its order.
+        step: Its step in the order; None if no smaller model passed.
+        tests: Tested steps of the order, in the order of tests.
         outcome: The tests' outcome.
     """
 
@@ -86,7 +86,7 @@ def check_settings(settings: PruneSettings, encoder: Encoder) -> list[int]:
     """Numbers of removed heads to try; raises UserError if the settings do not fit the model."""
     total = encoder.num_layers * encoder.num_heads
     if total < 2:
-        raise UserError("The model has one attention head, which cannot be removed; choose a model with several.")
+        raise UserError("The model has only one attention head, which cannot be removed; choose a model with several.")
     if encoder.family is None:
         raise UserError(
             f"Pruning needs an adapter, and model type '{encoder.base.config.model_type}' has none; add an adapter in "
@@ -106,21 +106,21 @@ _Plan = tuple[str, int, tuple[HeadSet, ...]]
 
 @dataclass(frozen=True)
 class PruningSearch:
-    """Remove heads in every order, and test from the whole model downward how many can go.
+    """Remove heads in every order, and test how many can be removed, starting from the original model.
 
     Args:
         model: The model, in evaluation mode.
         task: The task; its first metric is tested.
-        choosing: The examples that choose the heads and train recovered models, the same on every process; each call
-            starts anew.
+        choosing: The selection examples, which also train recovered models; the same on every process, restarted by
+            each call.
         share: This process's share of them.
-        testing: This process's share of those that test the smaller models.
-        split: Those that choose the heads, as a tokenised split.
+        testing: This process's share of the test examples.
+        split: The selection examples as a tokenised split.
         settings: The settings, checked.
-        columns: Columns of head tables, which may serve as scores.
+        columns: Columns of head tables that can serve as scores.
         context: Entered around every batch, e.g. the trainer's autocast.
         store: Where finished steps are kept, to resume an interrupted search.
-        bar: Makes progress bars.
+        bar: Creates progress bars.
     """
 
     model: nn.Module
@@ -143,7 +143,7 @@ class PruningSearch:
         """
         encoder, settings = describe(self.model), self.settings
         sizes, total = check_settings(settings, encoder), encoder.num_layers * encoder.num_heads
-        # One ranking gives the sets of all sizes; scores computed anew after each step depend on the steps.
+        # One ranking gives the sets of all sizes; scores recomputed after each step depend on the steps.
         refines = not (settings.iterative or settings.recovery_epochs or settings.keep)
         plans = self._plans([*range(1, total)] if refines else sizes)
         if settings.recovery_epochs:
@@ -154,15 +154,15 @@ class PruningSearch:
         return orders, choose(orders, self.task.metrics[0], settings)
 
     def evaluations(self, share: float) -> float:
-        """What :meth:`run` costs, in forward passes over the examples of the tests; without scores from elsewhere.
+        """The cost of :meth:`run` in forward passes over the test examples, without user functions.
 
         Args:
-            share: Number of examples that choose the heads, over that of those.
+            share: Ratio of selection to test examples.
         """
         encoder, settings = describe(self.model), self.settings
         layers, heads = encoder.num_layers, encoder.num_heads
         names, sizes = with_controls(settings.scores), len(check_settings(settings, encoder))
-        # Passes begin at the lowest layer with a removed head: of sets mostly the first one.
+        # Passes start at the lowest layer with a removed head, for most sets the first layer.
         one_by_one = pair_evaluations(encoder, Plan("zero", layers, heads, tuple(every_head(layers, heads))))
         lowest = pair_evaluations(encoder, Plan("zero", layers, heads, tuple(every_head(layers, heads, [0])[:1])))
         scoring = passes_of(names, self.columns, math.ceil(one_by_one)) * (sizes if settings.iterative else 1)
@@ -171,7 +171,7 @@ class PruningSearch:
         choosers = sum(name not in CONTROLS for name in names)
         orders = sum(settings.seeds if name == RANDOM else 1 for name in names)
         removing = sizes * lowest * (choosers * share + orders)
-        # A step of training takes about three passes.
+        # A training step takes about three passes.
         recovering = sizes * orders * 3 * settings.recovery_epochs * share
         return scoring * share + removing + recovering
 
@@ -179,7 +179,7 @@ class PruningSearch:
         settings, encoder = self.settings, describe(self.model)
         names = with_controls(settings.scores)
         first = next(name for name in names if name not in CONTROLS)
-        # Shared by all scores: a score and its opposite, or two columns of one measure, are computed once.
+        # Shared by all scores, so that a score and its opposite, or two columns of a measure, are computed once.
         computed: dict[tuple[str, HeadSet], Mapping[str, Tensor]] = {}
         plans = []
         passes = passes_of(names, self.columns, encoder.num_layers * encoder.num_heads) * (
@@ -224,8 +224,8 @@ class PruningSearch:
         """All orders with their results.
 
         Args:
-            plans: The sets of these sizes, or of all sizes where more are to be added around the knee of each score's
-                curve on the examples that choose the heads.
+            plans: The sets of these sizes, or of all sizes if more are added around the knee of each score's curve on
+                the selection examples.
         """
         choosers = [sets for name, _, sets in plans if name not in CONTROLS]
         training = "removing heads, training examples"
@@ -259,7 +259,7 @@ class PruningSearch:
     def _recovered_order(
         self, advance: Callable[..., object], name: str, seed: int, sets: tuple[HeadSet, ...]
     ) -> Order:
-        """An order whose models are fine-tuned after each step, from the model of the step before."""
+        """An order whose models are fine-tuned after each step, starting from the previous step's model."""
         settings = self.settings
         recovery = (settings.recovery_epochs, settings.learning_rate, settings.seed, settings.examples)
         models: list[Store] = []
@@ -293,14 +293,14 @@ class PruningSearch:
 
 
 def _of_sizes(sets: Sequence[HeadSet], sizes: Sequence[int]) -> tuple[HeadSet, ...]:
-    """Of the sets of all sizes from 1, those of some sizes."""
+    """Select some sizes from the sets of all sizes from 1."""
     return tuple(sets[size - 1] for size in sizes)
 
 
 def around_the_knee(change_OS: Array, sizes: Sequence[int], margin: float) -> list[int]:
-    """Numbers of removed heads, with further ones where the loss of an order begins to be the margin or more.
+    """Numbers of removed heads, with additional ones where an order's loss reaches the margin.
 
-    These lie between the last size whose loss is below the margin (0 if there is none) and the next.
+    These are between the last size with a loss below the margin (0 if there is none) and the next.
 
     Args:
         change_OS: Change of score of each order at each size.
@@ -319,7 +319,7 @@ def around_the_knee(change_OS: Array, sizes: Sequence[int], margin: float) -> li
 
 
 def _joined(whole: SetResults, parts: Sequence[SetResults]) -> SetResults:
-    """Results of several models, each compared with the whole one."""
+    """Results of several models, each compared with the original."""
     return replace(
         whole,
         prediction_VN=np.concatenate([part.prediction_VN for part in parts]),
@@ -332,13 +332,13 @@ def _count(batches: Batches) -> int:
 
 
 def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Selection:
-    """The smallest model with the guarantee, or the one that ``settings.keep`` asks for, with its test.
+    """The smallest model that passes its test, or the one requested by ``settings.keep``, with its test.
 
-    Candidates are the models whose loss is below the margin on the examples that chose the heads. With several scores,
-    each one's tests share the level (Bonferroni).
+    Candidates are the models with a loss below the margin on the selection examples. With several scores, their tests
+    share the level (Bonferroni).
 
     Args:
-        settings: Those of the search, with the confidence of its tests.
+        settings: Settings of the search, with the confidence of its tests.
     """
     margin, class_margin = settings.max_loss / 100, _class_margin(settings)
     choosers = [order for order in orders if order.score not in CONTROLS]
@@ -355,7 +355,7 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Selecti
         fits_V = order.choosing_results.changes(metric) > -margin
         if class_margin is not None:
             fits_V &= loss_of_classes(order.choosing_results) < class_margin
-        # Without a candidate the first step is tested, so that the page can say what would be needed.
+        # Without a candidate, the first step is tested, so that the page can show what would be needed.
         steps = np.flatnonzero(fits_V).tolist() or [0]
         outcome = guarantee(order.test_results.of(steps), metric, margin, confidence, class_margin)
         last = steps[outcome.passed - 1] if outcome.passed else None
@@ -382,11 +382,11 @@ def found(
     timings: Sequence[Timing],
     device: str,
 ) -> list[object]:
-    """The rows of a search, as :class:`bertsecrets.pruning.rows.Pruned` holds them.
+    """The rows of a search, as in :class:`bertsecrets.pruning.rows.Pruned`.
 
     Args:
-        columns: Columns of head tables that could serve as scores.
-        counted: Whether earlier ones are known.
+        columns: Columns of head tables that can serve as scores.
+        counted: Whether earlier searches are known.
     """
     metric, level, outcome = task.metrics[0], search_level(settings.confidence, number), selection.outcome
     total = max(len(heads) for heads in orders[0].sets) + 1

@@ -1,4 +1,4 @@
-"""Sets of removed heads: what scores may look at, and the answers, parameters and FLOPs of a model without each."""
+"""Sets of removed heads: the inputs of scores, and predictions, parameters and FLOPs of the model without each set."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,22 +28,21 @@ HeadSet = frozenset[Head]
 
 @dataclass(frozen=True)
 class Situation:
-    """What a score may look at.
+    """The inputs of a score.
 
     Args:
         model: The model, in evaluation mode, with all its heads.
         task: The task.
-        batches: The examples that may choose heads, the same on every process; each call starts anew.
+        batches: The selection examples, the same on every process; each call restarts them.
         share: This process's share of them; None for all.
-        split: The same examples as a tokenised split; None if there are only batches, which is not enough for a
-            measure.
+        split: The same examples as a tokenised split; None if there are only batches, which measures do not support.
         removed: Heads that are already removed.
         seed: Seed of a random score.
         context: Entered around every batch, e.g. the trainer's autocast.
-        computed: What scores have computed, by experiment and removed heads: column -> ``[layers, heads]``. Its
-            opposite and other columns of the experiment use the same numbers.
+        computed: Cache of scores by experiment and removed heads: column -> ``[layers, heads]``, reused for the
+            opposite and for other columns of the experiment.
         store: Where finished batches of exact sweeps are kept.
-        progress: Called with numbers of newly finished passes of an example.
+        progress: Called with the number of newly finished passes of an example.
     """
 
     model: nn.Module
@@ -64,7 +63,7 @@ class Situation:
 
 
 Score = Callable[[Situation], Tensor]
-"""A score, ``[layers, heads]``: higher is worth keeping. Numbers of removed heads are ignored."""
+"""A score, ``[layers, heads]``: higher is better to keep. Numbers of removed heads are ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,7 @@ class SetResults(PairedPredictions):
     """Predictions and losses of a model with each of V sets of heads disabled (mode ``zero``).
 
     Args:
-        clean_loss: Mean loss of the whole model.
+        clean_loss: Mean loss of the intact model.
         loss_V: Mean loss with each set disabled.
     """
 
@@ -85,7 +84,7 @@ class SetResults(PairedPredictions):
         return replace(self, prediction_VN=self.prediction_VN[index], loss_V=self.loss_V[index])
 
     def estimates(self, metric: str, level: float) -> list[Estimate]:
-        """Every set's change of score, with limits of each by itself, paired over examples."""
+        """Every set's change of score with pointwise limits, paired over examples."""
         baseline, score_V = self.scores(metric)
         low_V, high_V = change_limits(metric, self)(np.full(len(score_V), (1 - level) / 2))
         columns = zip((score_V - baseline).tolist(), low_V.tolist(), high_V.tolist(), strict=True)
@@ -106,16 +105,16 @@ def evaluate_sets(
 
     Args:
         model: Any module that contains a transformers encoder with a sequence classification head.
-        sets: The sets; an empty one is the whole model, and equal ones are computed once.
+        sets: The sets; an empty set is the intact model, and equal sets are computed once.
         batches: This process's share of the labelled examples.
-        task: Decides predictions and losses.
+        task: Defines predictions and losses.
         context: Entered around every batch, e.g. the trainer's autocast.
         store: Where finished batches are kept, to resume an interrupted search.
         progress: Called with the number of newly finished pairs of a set and an example.
     """
     encoder = describe(model)
     distinct = list(dict.fromkeys(heads for heads in sets if heads))
-    # The engine needs a variant to run the whole model.
+    # The engine needs a variant to run the intact model.
     computed = distinct or [frozenset({(0, 0)})]
     variants = tuple(
         Variant(f"set-{index:04d}", GROUP.name, tuple(sorted(heads))) for index, heads in enumerate(computed)
@@ -139,11 +138,11 @@ def evaluate_sets(
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model costs, and what each removed head saves.
+    """The cost of a model, and the saving per removed head.
 
     Args:
-        parameters, flops: Of the whole model; multiplications and additions of one example of ``length`` tokens.
-        head_parameters, head_flops: Of one head.
+        parameters, flops: Cost of the intact model; multiplications and additions for one example of ``length`` tokens.
+        head_parameters, head_flops: Cost of one head.
         length: Tokens of the example.
     """
 
@@ -162,7 +161,7 @@ def cost(model: nn.Module, length: int) -> Cost:
     """The cost of a model for one example of ``length`` tokens.
 
     A head of width d in a model of width D has 4 D d weights, 3 d biases, and 8 S D d + 4 S^2 d FLOPs for S tokens;
-    position terms (DeBERTa) are not counted. Where layers share their weights, a removed head saves no parameter.
+    position terms (DeBERTa) are not counted. If layers share their weights, a removed head saves no parameters.
     """
     encoder = describe(model)
     # Fused attention is not counted on every device.
@@ -176,7 +175,7 @@ def cost(model: nn.Module, length: int) -> Cost:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         network(**inputs)
     head_parameters = 0
-    # A head of one layer is in the weights of all layers that share them.
+    # A head's weights are shared with other layers.
     if not encoder.shares_layers:
         assert encoder.family is not None
         site, heads = encoder.sites[0], encoder.num_heads

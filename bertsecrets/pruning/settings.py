@@ -1,4 +1,4 @@
-"""Settings of smaller models: what goes, how far, and what must be shown of what remains."""
+"""Settings for smaller models: what to remove, how much, and which tests to pass."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.settings import Settings
 
 SPEEDUPS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
-"""What a search for smaller models tries, in this order, where no speed-up is asked for."""
+"""Speed-ups that a search for smaller models tries, in this order, if none is given."""
 
 _COUNT = "a whole number from 1"
 
@@ -17,18 +17,18 @@ _SpeedUp = Annotated[float, Field(gt=1, allow_inf_nan=False)]
 
 
 class _SmallerSettings(Settings):
-    """What all searches for smaller models need to know.
+    """Common settings of all searches for smaller models.
 
     Args:
-        max_loss: The loss of score that matters, in points (hundredths of the score).
-        max_class_loss: The loss of accuracy within a class that matters, in points; None to name the class that loses
-            most, and test none.
-        confidence: Confidence at which such losses must be ruled out, of all searches on the same examples together,
-            and level of intervals.
-        examples: Number of training examples that choose what goes.
-        learning_rate: Peak learning rate of training smaller models, which then falls linearly to 0.
+        max_loss: The margin: the largest acceptable loss of score, in points (hundredths of the score).
+        max_class_loss: The largest acceptable loss of accuracy within a class, in points; None to report the class with
+            the largest loss without a test.
+        confidence: Joint confidence of all searches on the same examples at which such losses must be excluded, and
+            level of intervals.
+        examples: Number of training examples for selection.
+        learning_rate: Peak learning rate for training smaller models, which then decays linearly to 0.
         evaluation: Evaluation set of the test; None for the task's first.
-        seed: Seed of all that is random.
+        seed: Seed of all random numbers.
     """
 
     max_loss: float = Field(
@@ -46,18 +46,18 @@ class PruneSettings(_SmallerSettings):
     """The ``prune`` section of the configuration.
 
     Args:
-        scores: Which scores choose the heads to remove, the first one for ``keep``: names of
+        scores: Scores that choose the heads to remove (the first one for ``keep``): names in
             :data:`bertsecrets.pruning.scores.SCORES` or :func:`bertsecrets.pruning.measured.measured_scores`, columns
             of head tables, or functions. The controls are always added.
-        tables: Folders of other analyses of the checkpoint, whose columns serve as scores.
-        iterative: Whether scores are computed anew after each step; else once (Michel et al. 2019).
+        tables: Folders of other analyses of the checkpoint, whose columns can serve as scores.
+        iterative: Whether scores are recomputed after each step; otherwise once (Michel et al. 2019).
         step: Share of all heads removed in each step.
-        keep: Save the model with this many heads; None for the smallest with the guarantee.
+        keep: Save the model with this many heads; None for the smallest that passes its test.
         seeds: Number of random orders.
         recovery_epochs: Epochs of fine-tuning of the smaller model after each step.
         latency_rounds: Timed passes of each smaller model of the chosen order; 0 for none.
         save: Whether to write the pruned model.
-        export: Programs to write beside it.
+        export: Programs to write with it.
     """
 
     conf = ("prune/default",)
@@ -78,16 +78,15 @@ class ShrinkSettings(_SmallerSettings):
     """The ``shrink`` section of the configuration.
 
     Args:
-        speedup: How many times as fast the smaller models are to be, tested in this order up to the first that fails;
-            None for :data:`SPEEDUPS`.
-        shape: ``free`` cuts each layer by itself, ``uniform`` leaves out whole layers and cuts all others to one width,
-            which the library can load.
+        speedup: Requested speed-ups, tested in this order up to the first failure; None for :data:`SPEEDUPS`.
+        shape: ``free`` cuts each layer separately; ``uniform`` drops whole layers and cuts all others to one width, so
+            that transformers can load the model.
         epochs: Passes of distillation for each model; 0 for none.
-        distilled_on: Number of training examples of a pass.
-        batch_size, length: Examples of a batch whose time is measured, and tokens of each; None for the mean length of
-            the evaluation set.
+        distilled_on: Number of training examples per pass.
+        batch_size, length: Examples per timed batch, and tokens per example; None for the mean length of the evaluation
+            set.
         latency_rounds: Timed passes of each shape.
-        export: Programs to write beside the smaller model.
+        export: Programs to write with the smaller model.
     """
 
     conf = ("shrink/default",)
@@ -105,9 +104,9 @@ class ShrinkSettings(_SmallerSettings):
 
 
 def check_class_loss(section: str, max_class_loss: float | None, task: Task) -> None:
-    """Raise UserError if a loss within classes is to be tested, and the task has none."""
+    """Raise UserError if a loss within classes is to be tested but the task has no classes."""
     if max_class_loss is not None and task.is_regression:
         raise UserError(
             f"{section}.max_class_loss is {max_class_loss:g}, but task '{task.name}' predicts a score and has no "
-            "classes; leave it out."
+            "classes; remove it."
         )

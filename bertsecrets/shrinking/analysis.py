@@ -1,4 +1,4 @@
-"""Make a finished model smaller and faster, and test what it lost."""
+"""Make a fine-tuned model smaller and faster, and test its loss."""
 
 import logging
 import shutil
@@ -46,23 +46,22 @@ _log = logging.getLogger(__name__)
 _INT8, _INT8_FILE = "int8", "model.int8.onnx"
 
 _ROUNDS = 20
-"""Timed passes of a finished model."""
+"""Timed passes of a final model."""
 
 _PLAN = TypeAdapter(tuple[Kept, float])
-"""What a model keeps, and its predicted speed-up."""
+"""The kept parts of a model, and its predicted speed-up."""
 
 
 class ShrinkModel(Analysis):
-    """Remove heads and neurons of a finished model, and write the fastest model that is shown to be good enough.
+    """Remove heads and neurons from a fine-tuned model, and write the fastest model that passes its tests.
 
-    Where none is, the one that failed is written, to a folder whose name says so.
+    If none passes, the failed one is written to a folder named accordingly.
 
-    What goes is chosen, and what remains is fitted and taught, on training examples; the evaluation set takes no part
-    in it and judges each smaller model once, from the slowest on up to the first that fails. An interrupted search
-    takes up the models that it had made.
+    Selection, refitting and distillation use training examples only; the evaluation set tests each smaller model once,
+    from the slowest up to the first failure. An interrupted search reuses its finished models.
 
     Args:
-        shrink: How fast, how made, and what must be shown.
+        shrink: Speed-up, method and required tests.
 
     Raises:
         UserError: If a setting does not fit the model, the task or the examples.
@@ -82,8 +81,8 @@ class ShrinkModel(Analysis):
             check_onnx(("onnx", "onnxscript", "onnxruntime"))
         if context.processes > 1:
             raise UserError(
-                f"A smaller model is made by one process, but there are {context.processes}; set trainer.devices=1 "
-                "and trainer.num_nodes=1."
+                f"Shrinking runs in one process, but there are {context.processes}; set trainer.devices=1 and "
+                "trainer.num_nodes=1."
             )
         data, settings = context.data, self.settings
         check_class_loss("shrink", settings.max_class_loss, data.task)
@@ -114,7 +113,7 @@ class ShrinkModel(Analysis):
 
 
 class _Search:
-    """A search for smaller models: its data, the whole model's answers, and what is tried."""
+    """A search for smaller models: its data, the original model's predictions, and its attempts."""
 
     def __init__(self, context: Context, settings: ShrinkSettings) -> None:
         self.model, self.settings = context.model, settings
@@ -135,12 +134,12 @@ class _Search:
         self.folders: list[Path] = []
 
     def found(self) -> Shrunk:
-        """Make and test smaller models, each speed-up up to the first that fails."""
+        """Build and test smaller models for each speed-up, up to the first failure."""
         settings = self.settings
         with self.bar(settings.examples, "scoring heads and neurons", unit="example") as advance:
             batches = _counted(self.data.training_sample(settings.examples), advance)
             scores = fisher_information(self.model, batches, context=self.autocast, seed=settings.seed)
-        # Leaving out layers takes minutes, which a resumed search whose plans are made does without.
+        # Dropping layers takes minutes, which a resumed search with finished plans saves.
         planner = cache(partial(self._planner, scores))
         for speedup in self.speedups:
             kept, predicted = self._planned(planner, speedup)
@@ -149,7 +148,7 @@ class _Search:
                 break
         passed = [attempt for attempt in self.attempts if attempt.attempt.passed]
         if passed and _INT8 in settings.export:
-            # The next step of the same fixed sequence; after one that failed, a search of its own.
+            # The next step of the same fixed sequence, or a separate search after a failure.
             if not attempt.attempt.passed:
                 self.number = self.searches.begin(anew=True)
             self._quantise(passed[-1])
@@ -157,7 +156,7 @@ class _Search:
         return replace(shrunk, search=self._facts(shrunk.written.attempt.search))
 
     def _facts(self, number: int) -> ShrinkSearch:
-        """What the search had to show, if it is the one of this number on its examples."""
+        """The search's test settings, if it is the search with this number on its examples."""
         settings, table = self.settings, self.table
         training = len(self.data.training_split(max(settings.distilled_on, settings.examples)))
         return ShrinkSearch(
@@ -194,7 +193,7 @@ class _Search:
     def finish(self, shrunk: Shrunk, run: Run, stage: str, step: int) -> None:
         """Write the fastest model that holds, or the first that failed, with its card."""
         made = self.folders[shrunk.written.attempt.attempt]
-        # Weights made in inference mode could be neither trained nor exported.
+        # Weights created in inference mode could not be trained or exported.
         with torch.inference_mode(False):
             smaller, folder = load_smaller(made), run.folder / shrunk.folder
             write_smaller(smaller, folder, self.data.tokenizer, self.settings.export, self.data.max_length)
@@ -204,7 +203,7 @@ class _Search:
         _log.info(f"The smaller model is in {folder}; load it with {'.'.join(LOADERS[self.settings.shape])}.")
 
     def _timed(self) -> LatencyTable:
-        """The latency table, of the interrupted search if there was one: another would lead to other models."""
+        """The latency table, from the interrupted search if any, because a new table would lead to other models."""
         size, rounds = self.settings.batch_size, self.settings.latency_rounds
 
         def measure() -> dict[str, Any]:
@@ -215,21 +214,21 @@ class _Search:
         return LatencyTable.from_dict(self.store.once(measure, "latency", size, self.length))
 
     def _planner(self, scores: ComponentScores) -> Callable[[LatencyTable, float], Kept]:
-        """What gives the plan for a speed-up, by a table."""
+        """The planner from a table and a speed-up to a plan."""
         if self.settings.shape == "free":
             return partial(plan, scores)
         count = min(JUDGED, self.settings.examples)
         answered = Answered(self.model, self.data.training_sample(count), self.autocast)
         layers = self.encoder.num_layers
-        with self.bar(layers * (layers + 1) // 2 - 1, "leaving out layers", unit="set") as advance:
+        with self.bar(layers * (layers + 1) // 2 - 1, "dropping layers", unit="set") as advance:
             layer_sets = layers_in_turn(answered, advance)
         return partial(uniform_plan, answered, layer_sets, scores)
 
     def _planned(
         self, planner: Callable[[], Callable[[LatencyTable, float], Kept]], speedup: float
     ) -> tuple[Kept, float]:
-        """What a model keeps that is measured to be as fast as asked, and its predicted speed-up; of the interrupted
-        search if it had come so far.
+        """The kept parts of a model measured to be as fast as requested, and its predicted speed-up; reused from an
+        interrupted search if available.
         """
         settings = self.settings
 
@@ -245,7 +244,7 @@ class _Search:
         return _PLAN.validate_python(self.store.once(planned, *key))
 
     def _attempt(self, speedup: float, kept: Kept, predicted: float) -> Smaller:
-        """Make, time and test one smaller model."""
+        """Build, time and test one smaller model."""
         settings = self.settings
         recipe = (
             kept,
@@ -273,7 +272,7 @@ class _Search:
         made_before = self.store.loaded
         folder = self.store.folder_once(fill, *recipe)
         if self.store.loaded > made_before:
-            _log.info(f"Resumed an interrupted search: the model for a speed-up of {speedup:g} was already made.")
+            _log.info(f"Resumed an interrupted search: the model for a speed-up of {speedup:g} already exists.")
         smaller = load_smaller(folder)
         torch.nn.Module.to(smaller, self.device).eval()
         parameters = sum(parameter.numel() for parameter in smaller.parameters())
@@ -323,7 +322,7 @@ class _Search:
                 speedup,
                 int8=predicted is None,
                 predicted=predicted,
-                # Without a speed-up asked for, none is missed.
+                # Without a requested speed-up, none can be missed.
                 missed=settings.speedup is not None and measured < speedup,
                 parameters=parameters,
                 search=self.number,

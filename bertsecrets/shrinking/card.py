@@ -1,4 +1,4 @@
-"""The model card of a smaller model: what it is, how to load it, and what was tested."""
+"""The model card of a smaller model: description, loading and tests."""
 
 from huggingface_hub import EvalResult, ModelCardData
 
@@ -14,7 +14,7 @@ LOADERS = {
     "free": ("bertsecrets", "load_pruned"),
     "uniform": ("transformers", "AutoModelForSequenceClassification.from_pretrained"),
 }
-"""What loads a smaller model, by ``shrink.shape``."""
+"""Functions that load a smaller model, by ``shrink.shape``."""
 
 
 def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
@@ -44,8 +44,8 @@ def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
     texts = ", ".join(['"The cat sat."', '"The cat lay."'][: task.texts])
     usage = [_in_python(library, loader, texts)]
     if shrunk.written.attempt.int8:
-        # What was timed and tested is this program.
-        usage = [_in_onnx_runtime("model.int8.onnx", texts), "With weights of 32 bits, slower:", *usage]
+        # This program was timed and tested.
+        usage = [_in_onnx_runtime("model.int8.onnx", texts), "With 32-bit weights (slower):", *usage]
     elif shrunk.search.onnx:
         usage += ["Or in ONNX Runtime:", _in_onnx_runtime("model.onnx", texts)]
     parts = [

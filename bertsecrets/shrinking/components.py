@@ -1,4 +1,4 @@
-"""How much a model's answers depend on each head and each neuron: Fisher information of their gates."""
+"""Dependence of a model's predictions on each head and neuron: Fisher information of their gates."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -34,10 +34,10 @@ def fisher_information(
     """Mean over examples of the Fisher information of each gate (Kwon et al. 2022, section 4.1, with the true instead
     of the empirical information).
 
-    A gate multiplies the output of a head or a neuron and is 1 in the whole model. The information of its removal is
-    E_y[(d log p(y | x) / d gate)²], with answers y as the model gives them, so that no labels are needed and examples
-    that training has learned by heart still count; of a score, of unit variance. The expectation is estimated by one
-    random combination of classes for each example, with which it is unbiased.
+    A gate multiplies the output of a head or a neuron and is 1 in the intact model. Its information is E_y[(d log p(y |
+    x) / d gate)²] over the model's own predictive distribution, so that no labels are needed and memorised training
+    examples still count; a score has unit variance. The expectation is estimated, without bias, by one random
+    combination of classes per example.
 
     Args:
         seed: Seed of the random combinations.
@@ -53,7 +53,7 @@ def fisher_information(
     count = 0
     with evaluating(encoder.model), torch.enable_grad():
         for batch in batches:
-            # Filled in the order of calls: of each layer the heads' outputs, then the neurons'.
+            # Filled in the order of calls: for each layer, the heads' outputs, then the neurons'.
             values: list[Tensor] = []
             with ExitStack() as stack:
                 for site, output in zip(encoder.sites, outputs, strict=True):
@@ -84,8 +84,8 @@ def _record(values: list[Tensor], _: nn.Module, args: tuple[Any, ...]) -> tuple[
 def _random_log_likelihood(logits_BC: Tensor, generator: torch.Generator) -> Tensor:
     """A sum over examples whose squared derivatives have the Fisher information as their expectation.
 
-    Of classes, sum_c e_c sqrt(p_c) log p_c with random signs e: squares remain, sum_c p_c (d log p_c)², and products of
-    different classes vanish in expectation. A score has one output, whose square needs no sign.
+    For classes, sum_c e_c sqrt(p_c) log p_c with random signs e: the squares sum_c p_c (d log p_c)² remain, and
+    products of different classes vanish in expectation. A score has a single output and needs no sign.
     """
     if logits_BC.shape[1] == 1:
         return logits_BC.sum()

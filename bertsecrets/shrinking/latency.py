@@ -1,4 +1,4 @@
-"""What a model costs on this machine: milliseconds of a pass by the heads and neurons that its layers keep."""
+"""Latency of a model on this machine: milliseconds per pass by the heads and neurons that its layers keep."""
 
 import copy
 import logging
@@ -24,30 +24,30 @@ _log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 
 _WIDTHS = 16
-"""Numbers of neurons that are timed, evenly spaced; more lie so close together that noise decides."""
+"""How many neuron counts to time, evenly spaced; more would differ by less than the noise."""
 
 _CALIBRATED = 0.2
-"""The least that a measured model scales the table by: one pass that something else held up says little."""
+"""Lower limit for scaling the table by a measured model, because a single delayed pass is unreliable."""
 
 _LEAST = 0.02
-"""Least share of a pass that is fixed; layers timed alone may take longer than in the model."""
+"""Least fixed share of a pass; layers timed separately may take longer than in the model."""
 
 _SCATTER = 0.2
-"""Excess of the median over the fastest time that is reported; on a machine without other work it is below 0.1."""
+"""Excess of the median over the fastest time above which a warning is given; below 0.1 on an idle machine."""
 
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """Milliseconds of a pass, by what a layer keeps; those of heads and of neurons add up.
+    """Milliseconds of a pass by the parts a layer keeps; times of heads and neurons add up.
 
     Args:
-        heads_H: Of a layer's attention with 0, 1, ... heads, more than with none; ``[heads + 1]``, ascending.
+        heads_H: Additional time of a layer's attention with 0, 1, ... heads; ``[heads + 1]``, ascending.
         widths: Numbers of neurons, ascending from 0.
-        neurons_W: Of its feed-forward part with so many, more than with none; ascending.
-        fixed: Of all else: embeddings, normalisations, the task head.
-        rest: The part of it that one layer takes without heads and neurons.
+        neurons_W: Additional time of its feed-forward part with these numbers; ascending.
+        fixed: Time of everything else: embeddings, normalisations, the task head.
+        rest: The part of it due to one layer without heads and neurons.
         layers: Number of layers.
-        batch_size, length, threads, device, processor: The conditions.
+        batch_size, length, threads, device, processor: Conditions of the measurement.
     """
 
     heads_H: Array
@@ -64,12 +64,12 @@ class LatencyTable:
 
     @property
     def whole(self) -> float:
-        """Milliseconds of the whole model."""
+        """Milliseconds of the original model."""
         return self.fixed + self.layers * float(self.heads_H[-1] + self.neurons_W[-1])
 
     @property
     def fastest(self) -> float:
-        """The largest speed-up there is: one head in one layer, and nothing else."""
+        """The largest possible speed-up: one head in one layer, and nothing else."""
         return self.whole / (self.fixed + float(self.heads_H[1]))
 
     def predict(self, kept: Kept) -> float:
@@ -85,17 +85,16 @@ class LatencyTable:
         return milliseconds + float(np.interp(counts, self.widths, self.neurons_W).sum())
 
     def calibrated(self, kept: Kept, speedup: float) -> "LatencyTable":
-        """The table with all that heads and neurons take scaled alike, so that it predicts the measured speed-up of one
-        smaller model.
+        """The table with the times of heads and neurons rescaled to predict the measured speed-up of a smaller model.
 
-        A layer timed alone finds its weights in the cache, which it does not in a model.
+        A layer timed separately finds its weights in the cache, unlike in a model.
 
         Args:
-            kept: What the model keeps.
-            speedup: How many times as fast it was measured to be.
+            kept: The parts the model keeps.
+            speedup: Its measured speed-up.
         """
         saved, cut = self.whole * (1 - 1 / speedup), self.whole - self.fixed
-        # Something stays fixed, whatever was measured.
+        # Some time is always fixed.
         scale = float(np.clip(saved / (self.whole - self.predict(kept)), _CALIBRATED, (1 - _LEAST) * self.whole / cut))
         fixed = self.whole - scale * cut
         return replace(
@@ -108,7 +107,7 @@ class LatencyTable:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "LatencyTable":
-        """The table that :meth:`as_dict` gave."""
+        """The table from :meth:`as_dict`."""
         arrays = {name: np.array(values[name], np.float64) for name in ("heads_H", "neurons_W")}
         return cls(**{**values, **arrays, "widths": tuple(values["widths"])})
 
@@ -128,13 +127,13 @@ def measure_latency(
     rounds: int,
     advance: Callable[[int], object] | None = None,
 ) -> LatencyTable:
-    """Time one layer with every number of heads and with several numbers of neurons, in turns, and the whole model.
+    """Time one layer with every number of heads and several numbers of neurons, alternately, and the original model.
 
-    One layer stands for all, as they have the same shapes. Times that fall as more is kept are noise, which isotonic
-    regression evens out.
+    One layer represents all, as they have equal shapes. Times that decrease as more is kept are noise, which isotonic
+    regression smooths.
 
     Args:
-        rounds: Timed passes of each shape; two more come before them.
+        rounds: Timed passes of each shape, after two warm-up passes.
 
     Raises:
         UserError: If heads of this family cannot be removed.
@@ -161,16 +160,16 @@ def measure_latency(
     excess = statistics.median(times[0]) / min(times[0]) - 1
     if excess > _SCATTER:
         _log.warning(
-            f"Times scatter: half of the passes took {excess:.0%} longer than the fastest, so speed-ups may differ "
-            "from what is planned. Repeat it when nothing else runs, with more rounds (shrink.latency_rounds) or on "
-            "one thread (OMP_NUM_THREADS=1)."
+            f"Noisy timing: half of the passes took at least {excess:.0%} longer than the fastest, so speed-ups may "
+            "differ from the plan. Repeat on an idle machine, with more rounds (shrink.latency_rounds) or on one "
+            "thread (OMP_NUM_THREADS=1)."
         )
-    # What else the machine does only adds to a time.
+    # Other load only adds time.
     whole, *milliseconds = [min(times_of_call) for times_of_call in times]
     heads_H = _ascending(np.array(milliseconds[: heads + 1]))
-    # The last head count is the whole layer, which is the last width, too.
+    # The last head count is the whole layer, which is also the last width.
     neurons_W = _ascending(np.array([*milliseconds[heads + 1 :], milliseconds[heads]]))
-    # What is left of a layer without heads and neurons, such as its normalisations, is a part of what is fixed.
+    # The rest of a layer without heads and neurons, such as its normalisations, is part of the fixed time.
     fixed = max(whole - encoder.num_layers * float(heads_H[-1] + neurons_W[-1]), _LEAST * whole)
     rest = milliseconds[heads] - float(heads_H[-1] + neurons_W[-1])
     return LatencyTable(
@@ -189,7 +188,7 @@ def measure_latency(
 
 
 def _ascending(milliseconds_N: Array) -> Array:
-    """Times evened out to ascending ones, less the first."""
+    """Times smoothed to be ascending, minus the first."""
     index_N = np.arange(len(milliseconds_N))
     even_N = IsotonicRegression().fit_transform(index_N, milliseconds_N)
     return np.asarray(even_N - even_N[0], np.float64)

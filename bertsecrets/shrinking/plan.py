@@ -1,4 +1,4 @@
-"""What a smaller model keeps: heads and neurons by what they tell and what they cost, or whole layers and one width."""
+"""Plan a smaller model: heads and neurons by information and cost, or whole layers and one width."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -19,10 +19,10 @@ from bertsecrets.shrinking.components import ComponentScores, most_informative
 from bertsecrets.shrinking.latency import LatencyTable
 
 _TRIALS = 6
-"""How often a plan is made again whose model is slower than asked, or not as fast as predicted."""
+"""How often to replan if the model is slower than requested or predicted."""
 
 _RESERVE = 0.02
-"""How much faster than asked a plan is to be: times scatter, and the finished model is timed again."""
+"""Speed reserve of a plan, because timing is noisy and the final model is timed again."""
 
 _AGREEMENT = 0.1
 """Largest relative difference of the predicted and the measured speed-up of a plan."""
@@ -30,27 +30,27 @@ _AGREEMENT = 0.1
 Array = NDArray[np.float64]
 
 _STEPS = 4000
-"""Times are rounded up to this fraction of the budget, so that the plan never exceeds it."""
+"""Times are rounded up to multiples of this fraction of the budget, so that the plan never exceeds it."""
 
 
 def allocate(losses: Sequence[Array], costs: Sequence[Array], budget: float) -> list[int] | None:
-    """One choice for each part with the smallest sum of losses whose costs fit the budget (multiple-choice knapsack).
+    """One choice per part that minimises the total loss within the budget (multiple-choice knapsack).
 
-    By dynamic programming over the budget, which is exact but for the rounding of costs.
+    By dynamic programming over the budget, exact up to rounding of costs.
 
     Args:
-        losses: What each choice of each part loses.
-        costs: What it costs, at least 0.
-        budget: What all may cost together.
+        losses: Loss of each choice of each part.
+        costs: Its cost, at least 0.
+        budget: Limit on the total cost.
 
     Returns:
-        The place of each part's choice; None if even the cheapest ones exceed the budget.
+        The index of each part's choice; None if even the cheapest choices exceed the budget.
     """
     if not budget > 0:
         return None
     # Without the small term, a cost of a whole number of steps could be rounded up to the next.
     steps = [np.ceil(np.asarray(cost) / budget * _STEPS - 1e-9).astype(np.int64) for cost in costs]
-    # Smallest loss of the parts so far by the steps that they may spend.
+    # Smallest loss of the parts so far by the steps spent.
     best_T = np.zeros(_STEPS + 1)
     choices = []
     for loss_C, step_C in zip(losses, steps, strict=True):
@@ -70,13 +70,13 @@ def allocate(losses: Sequence[Array], costs: Sequence[Array], budget: float) -> 
 
 
 def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
-    """What a model of this speed keeps: the heads and neurons whose removal loses least information, by dynamic
-    programming.
+    """The kept parts of a model with this speed-up: heads and neurons whose removal loses the least information, by
+    dynamic programming.
 
-    Of each layer the most informative heads and neurons stay; how many is divided among the layers.
+    Each layer keeps its most informative heads and neurons; their numbers are optimised over the layers.
 
     Raises:
-        UserError: If no plan is so fast.
+        UserError: If no plan is that fast.
     """
     layers, heads = scores.head_LH.shape
     losses: list[Array] = []
@@ -90,12 +90,12 @@ def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
     choice = allocate(losses, costs, table.whole / speedup - table.fixed)
     if choice is None:
         raise UserError(
-            f"No smaller model is {speedup:g} times as fast here; the fastest is {table.fastest:.1f} times. Ask for "
-            "less."
+            f"No smaller model is {speedup:g} times as fast here; the largest speed-up is {table.fastest:.1f}. "
+            "Request less."
         )
     kept_heads = tuple(most_informative(scores.head_LH[layer], choice[2 * layer]) for layer in range(layers))
     if not any(kept_heads):
-        # Without any head no token reads another; the cheapest plan has one all the same.
+        # Without any head, no token reads another, so even the cheapest plan has one.
         layer = int(scores.head_LH.max(dim=1).values.argmax())
         kept_heads = tuple(most_informative(scores.head_LH[at], int(at == layer)) for at in range(layers))
     widths = [table.widths[step] for step in choice[1::2]]
@@ -109,24 +109,24 @@ def as_fast_as_asked(
     speedup: float,
     measure: Callable[[Kept], float],
 ) -> tuple[Kept, float]:
-    """What a model keeps that is measured to be as fast as asked and as predicted, and the prediction.
+    """The kept parts of a model measured to be as fast as requested and predicted, and the prediction.
 
-    Where it is not, the table is calibrated by what was measured and the plan made again. If none is as fast, the
-    fastest is taken; if none that is fast enough was predicted to be, the slowest of them.
+    Otherwise the table is calibrated by the measurement and a new plan is made. If no plan is fast enough, the fastest
+    is used; if none of the fast enough plans was predicted correctly, the slowest of them.
 
     Args:
-        planner: From a table and a speed-up to a plan.
-        measure: The measured speed-up of a plan's model.
+        planner: Maps a table and a speed-up to a plan.
+        measure: Measures the speed-up of a plan's model.
 
     Raises:
-        UserError: If no plan is so fast.
+        UserError: If no plan is that fast.
     """
     trials: list[tuple[Kept, float, float]] = []
     for _ in range(_TRIALS):
         try:
             kept = planner(table, min((1 + _RESERVE) * speedup, 0.999 * table.fastest))
         except UserError:
-            # By the times of the whole model it is out of reach: what came nearest says by how much.
+            # It is out of reach by the original model's times; the nearest plan shows by how much.
             if trials:
                 break
             raise
@@ -141,20 +141,20 @@ def as_fast_as_asked(
 
 
 def _lost(score_G: Tensor, kept: Iterable[int]) -> Array:
-    """Information that is lost with the least informative ones, by the number that stays."""
+    """Information lost with the least informative parts, by the number kept."""
     lost_G = np.concatenate([[0.0], np.sort(score_G.numpy()).cumsum()])
     return np.array([lost_G[len(score_G) - count] for count in kept])
 
 
 JUDGED = 128
-"""Examples whose answers choose layers: for L layers the model passes over them L (L + 1) / 2 times."""
+"""Examples for choosing layers; for L layers, the model passes over them L (L + 1) / 2 times."""
 
 
 class Answered:
-    """How far answers of smaller models are from a model's own, on a few examples without labels.
+    """Distance of smaller models' predictions from the model's own, on a few examples without labels.
 
     Args:
-        model: Any module that contains the whole model, of a family with an adapter.
+        model: Any module that contains the original model, of a family with an adapter.
         batches: The examples.
         context: Entered around every batch, e.g. the trainer's autocast.
     """
@@ -182,13 +182,14 @@ class Answered:
 
 
 def layers_in_turn(answered: Answered, advance: Callable[[int], object] | None = None) -> list[tuple[int, ...]]:
-    """Sets of no layer, one, two and so on up to all but one: each adds the layer without which answers change least.
+    """Nested sets of zero, one, two and so on up to all but one layer; each adds the layer whose removal changes
+    predictions least.
 
-    Layers are left out one after another and not by one ranking, for of two layers that do the same work either can go,
+    Layers are dropped one at a time rather than by one ranking, because either of two redundant layers can be dropped,
     but not both.
 
     Args:
-        advance: Called with 1 after each set that was tried.
+        advance: Called with 1 after each tried set.
     """
     encoder = answered.encoder
     sets: list[tuple[int, ...]] = [()]
@@ -211,14 +212,14 @@ def uniform_plan(
     table: LatencyTable,
     speedup: float,
 ) -> Kept:
-    """What a model of this speed keeps where all its layers are alike: of each number of layers the widest, and of
-    these the one whose answers are nearest to the whole model's.
+    """The kept parts of a model with this speed-up and equal layers: the widest model for each number of layers, and
+    among these the one with predictions nearest to the original's.
 
     Args:
-        layer_sets: The layers to leave out, from :func:`layers_in_turn`.
+        layer_sets: The layers to drop, from :func:`layers_in_turn`.
 
     Raises:
-        UserError: If no plan is so fast.
+        UserError: If no plan is that fast.
     """
     plans = []
     for left_out in layer_sets:
@@ -230,8 +231,8 @@ def uniform_plan(
     if not plans:
         fastest = table.whole / table.predict(_kept(scores, layer_sets[-1], table.widths[1]))
         raise UserError(
-            f"No model whose layers are alike is {speedup:g} times as fast here; the fastest is {fastest:.1f} times. "
-            "Ask for less, or leave out shrink.shape=uniform."
+            f"No model with equal layers is {speedup:g} times as fast here; the largest speed-up is {fastest:.1f}. "
+            "Request less, or remove shrink.shape=uniform."
         )
     if len(plans) == 1:
         return plans[0]

@@ -1,4 +1,4 @@
-"""Refit the output maps that a smaller model keeps, from the first layer on, so that each adds what it did before."""
+"""Refit a smaller model's output maps, from the first layer on, to match their original contributions."""
 
 import copy
 from collections.abc import Iterable
@@ -20,12 +20,12 @@ _RIDGE = 0.01
 
 @dataclass
 class _Rows:
-    """One batch on its way through the layers of both models.
+    """One batch passing through the layers of both models.
 
     Args:
         whole_BSD, smaller_BSD: Inputs of the present layer.
         real_BS: Tokens that are not padding.
-        arguments: For each layer the other arguments of its call.
+        arguments: The other arguments of each layer's call.
     """
 
     whole_BSD: Tensor
@@ -36,13 +36,13 @@ class _Rows:
 
 @torch.no_grad()
 def refitted(model: nn.Module, kept: Kept, batches: Iterable[Batch], *, context: Autocast) -> PreTrainedModel:
-    """A copy of a model of the same shape, in which removed heads and neurons are read with weight 0 and all others
-    anew.
+    """A copy of a model of the same shape, with weight 0 for removed heads and neurons and refitted weights for all
+    others.
 
-    Layer by layer, the map that reads the heads and the one that reads the neurons are fitted by ridge regression to
-    what they gave in the whole model, from what they are fed in the smaller one, so that later layers make up for
-    earlier ones (Kwon et al. 2022, section 4.3, who fit one factor for each head and neuron; ZipLM, Kurtic et al. 2023,
-    section 3, who fit all weights).
+    Layer by layer, the maps that read the heads and the neurons are fitted by ridge regression to their outputs in the
+    original model, from their inputs in the smaller one, so that later layers compensate for earlier ones (Kwon et al.
+    2022, section 4.3, who fit one factor for each head and neuron; ZipLM, Kurtic et al. 2023, section 3, who fit all
+    weights).
 
     Args:
         batches: Examples to fit on; labels are not used.
@@ -63,7 +63,7 @@ def refitted(model: nn.Module, kept: Kept, batches: Iterable[Batch], *, context:
 
 
 def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows: list[_Rows]) -> None:
-    """Refit the two maps of a layer, and take all rows through it in both models."""
+    """Refit the two maps of a layer, and pass all rows through it in both models."""
     family = whole.family
     assert family is not None
     before, after = whole.layers[layer], smaller.layers[layer]
@@ -80,7 +80,7 @@ def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows:
     if kept.neurons is not None:
         outputs = [family.feed_forward(module).output for module in (before, after)]
         maps.append((outputs[0], outputs[1], torch.tensor(kept.neurons[layer], dtype=torch.int64)))
-    # Of the last layer, a task head that reads the first token alone needs nothing else.
+    # In the last layer, a task head that only reads the first token needs nothing else.
     first_only = layer == whole.num_layers - 1 and whole.first_token_decides
     targets: list[list[Tensor]] = []
     for batch in rows:
@@ -91,7 +91,7 @@ def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows:
     for number, (_, linear, index) in enumerate(maps):
         sums = _Sums(len(index), linear.out_features)
         for batch, targets_of_batch in zip(rows, targets, strict=True):
-            # Once more for each map: what reads the neurons is fed by the projection that was just refitted.
+            # Recomputed for each map, because the map that reads the neurons depends on the refitted projection.
             with recorded_calls([linear]) as calls:
                 after(batch.smaller_BSD, **batch.arguments[layer])
             used_BS = batch.real_BS.clone()
@@ -111,10 +111,10 @@ def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows:
 
 
 class _Sums:
-    """Sums of products of inputs and residuals, from which a ridge regression follows.
+    """Sums of products of inputs and residuals for a ridge regression.
 
     Args:
-        inputs, outputs: Their numbers.
+        inputs, outputs: Their dimensions.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -134,16 +134,16 @@ class _Sums:
         self.product_KD += (input_NK.T @ residual_ND).cpu().double()
 
     def solve(self, with_shift: bool) -> tuple[Tensor, Tensor]:
-        """The change of the weights ``[D, K]`` and of the bias ``[D]`` that leave the smallest residuals."""
+        """The changes of the weights ``[D, K]`` and the bias ``[D]`` that minimise the residuals."""
         mean_K, mean_D = self.input_K / self.count, self.residual_D / self.count
-        # A map without a bias cannot take up a shift: it is fitted through the origin.
+        # A map without a bias cannot absorb a shift, so it is fitted through the origin.
         if not with_shift:
             mean_K, mean_D = torch.zeros_like(mean_K), torch.zeros_like(mean_D)
         if not len(mean_K):
             return torch.zeros(len(mean_D), 0), mean_D
         covariance_KK = self.product_KK / self.count - mean_K[:, None] * mean_K
         covariance_KD = self.product_KD / self.count - mean_K[:, None] * mean_D
-        # Inputs that never vary would leave a singular system without the least penalty.
+        # Constant inputs would give a singular system without a minimal penalty.
         ridge = _RIDGE * covariance_KK.diagonal().mean().clamp(min=1e-12)
         change_KD = torch.linalg.solve(
             covariance_KK + ridge * torch.eye(len(mean_K), dtype=torch.float64), covariance_KD

@@ -1,4 +1,4 @@
-"""Search for the fastest smaller model that is shown to lose less than a margin: heads and neurons by measured time."""
+"""Search for the fastest smaller model with a loss below the margin: heads and neurons by measured time."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_o
 from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out
 
 _CHANGED = 0.02
-"""Share of changed answers for which :func:`check_examples` states the smallest loss that can be ruled out."""
+"""Share of changed predictions for which :func:`check_examples` states the smallest loss that can be excluded."""
 
 Batches = Callable[[], Iterable[Batch]]
 
@@ -49,7 +49,7 @@ def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
     """The speed-ups to try, in order.
 
     Raises:
-        UserError: If one of those asked for is out of reach, or they are not ascending.
+        UserError: If a requested speed-up is out of reach, or they are not ascending.
     """
     if settings.speedup is None:
         return [speedup for speedup in SPEEDUPS if speedup < table.fastest] or [SPEEDUPS[0]]
@@ -58,42 +58,42 @@ def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
         raise UserError(f"shrink.speedup is {requested}; expected ascending numbers above 1, tested in this order.")
     if requested[-1] >= table.fastest:
         raise UserError(
-            f"shrink.speedup is {requested[-1]:g}, but with one head left and nothing else this model is "
-            f"{table.fastest:.1f} times as fast at batch {table.batch_size} with {table.length} tokens; ask for less, "
-            "or start from a model of fewer layers."
+            f"shrink.speedup is {requested[-1]:g}, but even with a single head, this model is only "
+            f"{table.fastest:.1f} times as fast at batch size {table.batch_size} with {table.length} tokens; request "
+            "less, or start from a model with fewer layers."
         )
     return list(requested)
 
 
 def check_examples(count: int, margin: float, confidence: float) -> str:
-    """State before the work what the examples can show.
+    """Check in advance what the examples can show.
 
     Raises:
-        UserError: If they cannot rule out a loss of the margin even if no answer changes.
+        UserError: If they cannot exclude a loss of the margin even if no prediction changes.
     """
     check_can_rule_out(f"{count:,} examples", count, "shrink.max_loss", margin, confidence)
     changed = np.array([round(_CHANGED * count / 2)])
     (loss,) = smallest_ruled_out(paired_loss(changed, changed, count), 1 - confidence, 1.0)
     return (
-        f"With {count:,} examples, a loss of {rounded_up(float(loss)):.1f} points or more is ruled out if "
-        f"{_CHANGED:.0%} of the answers change, half of them for the better; of "
-        f"{rounded_up(loss_ruled_out(count, confidence)):.1f} points if none changes."
+        f"{count:,} examples can rule out a loss of {rounded_up(float(loss)):.1f} points or more if {_CHANGED:.0%} of "
+        "the predictions change (half of them for the better), and of "
+        f"{rounded_up(loss_ruled_out(count, confidence)):.1f} points or more if none change."
     )
 
 
 def check_can_rule_out(what: str, count: int, setting: str, margin: float, confidence: float) -> None:
-    """Raise UserError if examples cannot rule out a loss of accuracy even if no answer changes.
+    """Raise UserError if the examples cannot exclude a loss of accuracy even if no prediction changes.
 
     Args:
-        setting: What gives the margin.
+        setting: The setting with the margin.
     """
     least = loss_ruled_out(count, confidence)
     if least >= margin:
         needed = math.floor(examples_to_rule_out(margin, confidence)) + 1
         raise UserError(
             f"{what} cannot rule out a loss of {100 * margin:g} points at {100 * confidence:.4g}% confidence, even if "
-            f"no answer changes: they rule out {rounded_up(least):.1f}. Judge on {needed:,} or more, or give {setting}="
-            f"{rounded_up(least):g} or more."
+            f"no prediction changes; the smallest loss they can rule out is {rounded_up(least):.1f}. Test on at least "
+            f"{needed:,}, or set {setting}={rounded_up(least):g} or more."
         )
 
 
@@ -107,11 +107,11 @@ def make_smaller(
     context: Autocast,
     advance: Callable[[int], object] | None = None,
 ) -> PreTrainedModel:
-    """The smaller model: refitted to the whole one, cut, and taught by it.
+    """The smaller model: refitted to the original, cut, and distilled from it.
 
     Args:
-        teaching: Those of the distillation.
-        advance: Called with numbers of finished examples of the distillation.
+        teaching: Batches for distillation.
+        advance: Called with the number of finished examples of the distillation.
     """
     smaller = keep_only(refitted(model, kept, choosing(), context=context), kept)
     smaller.eval()
@@ -134,7 +134,7 @@ def make_smaller(
 def answers(
     model: Callable[..., Any], batches: Iterable[Batch], task: Task, context: Autocast, device: torch.device
 ) -> Answers:
-    """Predictions on labelled examples of a model on this device, in evaluation mode."""
+    """Predictions of a model on labelled examples on this device, in evaluation mode."""
     indices, labels, predictions, groups = [], [], [], []
     for batch in batches:
         assert batch.label_B is not None
@@ -164,7 +164,7 @@ def metric_tests(
     later: float | None = None,
     attempt: int = 0,
 ) -> list[MetricTest]:
-    """Test every judged metric; a smaller model must pass all tests, so no correction is needed (Berger 1982).
+    """Test every metric; a smaller model must pass all tests, so no correction is needed (Berger 1982).
 
     Args:
         later: Confidence of a further search on the same examples; None for the same.
@@ -175,7 +175,7 @@ def metric_tests(
         before, (after,) = results.scores(metric)
         outcome = guarantee(results, metric, margin, confidence)
         (bound_later,) = losses_ruled_out(metric, results, 1 - (later or confidence))
-        # The gain of the smaller model is the loss of the whole one beside it.
+        # The gain of the smaller model is the loss of the original relative to it.
         (gain,) = losses_ruled_out(metric, reverse, 1 - confidence)
         lost, won = map(int, np.concatenate(results.discordant())) if METRICS[metric].events else (None, None)
         tests.append(
@@ -199,8 +199,7 @@ def metric_tests(
 def length_changes(
     whole: Answers, smaller: Answers, task: Task, lengths: Sequence[int], confidence: float, attempt: int = 0
 ) -> list[Group]:
-    """:func:`bertsecrets.pruning.guarantee.group_changes` by thirds of the lengths; empty for a task that predicts a
-    score.
+    """:func:`bertsecrets.pruning.guarantee.group_changes` by thirds of length; empty for a task that predicts a score.
 
     Args:
         lengths: Tokens of each example, in the same order.

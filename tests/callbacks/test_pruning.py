@@ -339,7 +339,7 @@ def test_gate_mistakes_are_errors(tmp_path: Path, family: str, others: Sequence[
 def test_gates_of_another_model_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"have shape \[2, 4\], but the model has 3 layers of 4 heads"):
         _apply_gates(tiny_model("bert"), [[1.0] * 4] * 2, tmp_path)
-    with pytest.raises(UserError, match=r"The path of penalties is \[0\.3, 0\.1\]; give different numbers"):
+    with pytest.raises(UserError, match=r"The path of penalties is \[0\.3, 0\.1\]; give distinct numbers"):
         FitGates(path=(0.3, 0.1))
 
 

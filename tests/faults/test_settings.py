@@ -35,7 +35,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "+measure.drift.pading=exclude": "Unknown key 'measure.drift.pading'; did you mean 'padding'",
         "ablation.group_size=99999999999999999999": "ablation.group_size is 99999999999999999999",
         "callbacks=prune callbacks.prune.keep=1000": "callbacks.prune.keep is 1000, but the model has 72 heads",
-        "callbacks=prune callbacks.prune.tables=[nowhere]": "'nowhere', which is no folder of a run",
+        "callbacks=prune callbacks.prune.tables=[nowhere]": "'nowhere', which is not a run folder",
         "push_to_hub=a/b": "push_to_hub uploads the folder that save= writes",
         "~nothing": "Unknown config key 'nothing'",
         "~callbacks.nothing": "Unknown config key 'callbacks.nothing'",
@@ -66,8 +66,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "checkpoint=x task=stsb analysis=prune prune.max_class_loss=5": "prune.max_class_loss is 5, but task 'stsb' "
         "predicts a score",
         "checkpoint=x analysis=prune prune.step=0": "prune.step is 0; expected a number between 0 and 1",
-        "checkpoint=x analysis=prune prune.tables=[nowhere]": "prune.tables names 'nowhere', which is no folder of a "
-        "run",
+        "checkpoint=x analysis=prune prune.tables=[nowhere]": "prune.tables lists 'nowhere', which is not a run folder",
         "checkpoint=x analysis=relevance analysis.relevance.rule=alpha": "Unknown analysis.relevance.rule 'alpha'; did "
         "you mean 'alpha_beta'",
         "checkpoint=x optimizer.learning_rate=1": "Unknown config key 'optimizer.learning_rate'",

@@ -298,7 +298,7 @@ FRAMES = Case(
     (0, 1),
     [
         "1 of 4 heads attend along the relation beyond all three explanations",
-        "not shown to go beyond: same distance elsewhere 2; same word from elsewhere 2; places of other sentences' "
+        "not shown to go beyond: same distance elsewhere 2; same word from elsewhere 2; positions of other sentences' "
         "links 1.",
         "2 tokens to the right would score 0.600, the share of 5 links",
         "2 of 5 links cannot be compared",

@@ -149,7 +149,7 @@ def test_names_of_measured_scores() -> None:
         find_score("head_gradient/signed", {})
     here = Situation(tiny_model("albert"), TASK, list, removed=REMOVED)
     with pytest.raises(
-        UserError, match=r"'confidence' cannot be computed anew after each step: the layers of model type 'albert'"
+        UserError, match=r"'confidence' cannot be recomputed after each step, because the layers of model type 'albert'"
     ):
         find_score("confidence", {})(here)
 

@@ -120,10 +120,10 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     assert content == {"format": 1, "num_heads": HEADS, "kept": [[1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]}
     cases = {
-        r"cannot be read as the kept heads of a model \('kept'\)": {"num_heads": 4},
-        r"cannot be read as the kept heads of a model \(true is not a whole number\)": {**content, "num_heads": True},
-        r"Layer 0 keeps the heads \[3, 1\]; expected different numbers": {**content, "kept": [[3, 1], [0], [0]]},
-        r"is of 2 layers of 4 heads, but config\.json has 3 layers of 4": {**content, "kept": [[0], [0]]},
+        r"cannot be read as a list of kept heads \('kept'\)": {"num_heads": 4},
+        r"cannot be read as a list of kept heads \(true is not a whole number\)": {**content, "num_heads": True},
+        r"Layer 0 keeps the heads \[3, 1\]; expected distinct numbers": {**content, "kept": [[3, 1], [0], [0]]},
+        r"has 2 layers of 4 heads, but config\.json has 3 layers of 4": {**content, "kept": [[0], [0]]},
         r"do not fit '.*heads\.json'": {**content, "kept": [[1, 2], [0, 1, 2, 3], [0, 1, 2, 3]]},
         r"All 12 heads would be removed": {**content, "kept": [[], [], []]},
     }
@@ -132,7 +132,7 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message):
             bs.load_pruned(tmp_path)
     path.unlink()
-    with pytest.raises(UserError, match=r"has no heads\.json, which says what heads a pruned model has left"):
+    with pytest.raises(UserError, match=r"has no heads\.json, which lists the kept heads of a pruned model"):
         bs.load_pruned(tmp_path)
 
 

@@ -130,7 +130,7 @@ def test_columns_are_turned_as_their_measure_says(tmp_path: Path) -> None:
 
 
 def test_tables_without_a_run_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"prune\.tables names '.*nothing', which is no folder of a run"):
+    with pytest.raises(UserError, match=r"prune\.tables lists '.*nothing', which is not a run folder"):
         table_of(str(tmp_path / "nothing"))
 
 

@@ -61,7 +61,7 @@ def test_a_model_of_no_run_or_in_a_folder_that_cannot_be_written_is_searched_unc
     (tmp_path / "model").write_text("no folder")
     with caplog.at_level(logging.WARNING):
         assert search(tmp_path / "model", tmp_path / "b").begin() == 1
-    assert "This search is not counted for later ones on the same examples" in caplog.text
+    assert "This search is not counted for later searches on the same examples" in caplog.text
 
 
 @pytest.mark.parametrize(("faster_passes", "of_int8"), [(True, 1), (False, 2)])

@@ -75,7 +75,7 @@ def test_logits_without_heads_and_neurons_are_those_of_the_gated_model(family: s
     # Heads of the first DeBERTa cannot be removed, so neither can its model become smaller.
     model, batch = tiny_model(family), tiny_batch()
     if family == "deberta":
-        with pytest.raises(UserError, match="not separate by head"):
+        with pytest.raises(UserError, match="not separated by head"):
             keep_only(model, NO_HEADS_REMOVED)
         return
     whole = model(**batch).logits
@@ -114,7 +114,7 @@ def test_a_uniform_cut_that_the_configuration_cannot_describe_is_refused() -> No
     # A layer that differs from all others in what no configuration says.
     describe(model).layers[2].register_forward_hook(lambda _, __, output: 2 * output)
     with pytest.raises(
-        UserError, match=r"model type 'bert' does not describe a model with 2 of its layers and 24 .*=uniform"
+        UserError, match=r"model type 'bert' cannot describe a model with 2 of its layers and 24 .*=uniform"
     ):
         keep_only(model, UNIFORM)
 
@@ -165,12 +165,12 @@ def test_a_uniform_plan_is_as_fast_as_asked_and_nearest_to_the_whole_model() -> 
     ):
         nearest = min(candidates, key=lambda kept: answered.divergence(keep_only(model, kept)))
         assert uniform_plan(answered, sets, scores, TABLE, speedup) == nearest
-    with pytest.raises(UserError, match=r"layers are alike is 10 times as fast here; the fastest is 4\.0 times"):
+    with pytest.raises(UserError, match=r"equal layers is 10 times as fast here; the largest speed-up is 4\.0"):
         uniform_plan(answered, sets, scores, TABLE, 10)
 
 
 def test_what_no_head_or_neuron_can_be_cut_out_of_is_refused() -> None:
-    with pytest.raises(UserError, match="not separate by head"):
+    with pytest.raises(UserError, match="not separated by head"):
         keep_only(tiny_model("eurobert-grouped"), NO_HEADS_REMOVED)
     with pytest.raises(UserError, match="several feed-forward parts"):
         keep_only(tiny_model("mobilebert"), NO_HEADS_REMOVED)
@@ -180,9 +180,9 @@ def test_kept_neurons_that_do_not_fit_are_refused() -> None:
     heads = (tuple(range(HEADS)),) * LAYERS
     with pytest.raises(UserError, match="Neuron 48 does not exist: each feed-forward part of the model has 48"):
         keep_only(tiny_model("bert"), Kept(HEADS, heads, ((48,),) * LAYERS))
-    with pytest.raises(UserError, match="layer 0 keeps are not different numbers"):
+    with pytest.raises(UserError, match="The kept neurons of layer 0 are not distinct numbers"):
         Kept(HEADS, heads, ((3, 3),) * LAYERS)
-    with pytest.raises(UserError, match="Neurons are kept of 1 layers and heads of 3"):
+    with pytest.raises(UserError, match="Neurons are given for 1 layers and heads for 3"):
         Kept(HEADS, heads, ((3,),))
 
 
@@ -328,7 +328,7 @@ def test_speed_ups_out_of_reach_or_order_are_refused() -> None:
     assert asked(2) == [2.0]
     assert asked([1.5, 3]) == [1.5, 3.0]
     assert asked(None) == [1.25, 1.5, 2.0, 2.5, 3.0, 4.0]
-    with pytest.raises(UserError, match=r"shrink\.speedup is 12, but with one head left .* 10\.7 times as fast"):
+    with pytest.raises(UserError, match=r"shrink\.speedup is 12, but even with a single head, .* 10\.7 times as fast"):
         asked(12)
     with pytest.raises(UserError, match="expected ascending numbers"):
         asked([3, 2])
@@ -443,4 +443,4 @@ def test_a_taught_model_comes_closer_to_its_teacher() -> None:
 def test_too_few_examples_are_refused_before_the_work_with_the_number_needed() -> None:
     with pytest.raises(UserError, match=r"200 examples cannot rule out a loss of 1 points .* Judge on 299 or more"):
         check_examples(200, 0.01, 0.95)
-    assert "With 872 examples, a loss of 1.0 points or more is ruled out" in check_examples(872, 0.01, 0.95)
+    assert "872 examples can rule out a loss of 1.0 points or more" in check_examples(872, 0.01, 0.95)
