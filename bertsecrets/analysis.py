@@ -423,8 +423,10 @@ def record(run: Run, found: Sequence[Findings], stage: str, step: int) -> None:
             findings.finish(run, *moment)
 
 
-def without_errors(experiment: Experiment, value_LHC: Tensor, count: int = 1) -> HeadGrid:
+def without_errors(
+    experiment: Experiment, value_LHC: Tensor, count: int = 1, *, whole_layers: bool = False
+) -> HeadGrid:
     """Numbers that have no standard error, each from so many observations."""
     stderr_LHC = torch.full_like(value_LHC, torch.nan)
     count_LHC = torch.full_like(value_LHC, count, dtype=torch.int64)
-    return HeadGrid(experiment.name, experiment.columns, value_LHC, stderr_LHC, count_LHC)
+    return HeadGrid(experiment.name, experiment.columns, value_LHC, stderr_LHC, count_LHC, whole_layers)

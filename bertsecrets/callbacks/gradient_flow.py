@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bertsecrets.analysis import without_errors
 from bertsecrets.callbacks.trainer_state import log_grids
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
@@ -117,15 +118,7 @@ class GradientFlow(pl.Callback, Experiment):
         self._gradients, self._before = None, {}
 
     def _keep(self, step: int, gradient_LH: Tensor, ratio_LH: Tensor, whole_layers: bool) -> HeadGrid:
-        value_LHC = torch.stack((gradient_LH, ratio_LH), dim=-1)
-        grid = HeadGrid(
-            self.name,
-            self.columns,
-            value_LHC,
-            torch.full_like(value_LHC, math.nan),
-            torch.ones_like(value_LHC),
-            whole_layers=whole_layers,
-        )
+        grid = without_errors(self, torch.stack((gradient_LH, ratio_LH), dim=-1), whole_layers=whole_layers)
         self._rows.append(self.run.rows(grid, TRAINING, step))
         return grid
 
