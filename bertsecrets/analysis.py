@@ -354,6 +354,9 @@ class Analysis(ABC):
     learns: ClassVar[str] = ""
     """What is chosen or taught on training rows, as the subject of a sentence; empty if nothing is."""
 
+    tests_loss: ClassVar[bool] = False
+    """Whether it tests what score is lost without some heads, which ``fail_if`` judges."""
+
     at_start: ClassVar[bool] = False
     """Whether it is also run before training, as step 0."""
 

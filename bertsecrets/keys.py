@@ -13,6 +13,7 @@ _SECTIONS = "a section of keys and values, or null"
 _SWITCH = "true or false"
 _PATH = Annotated[str, Field(min_length=1)]
 _FOLDERS = "a folder, or a list of folders"
+_CONDITION = "a condition such as 'accuracy_loss > 1', in points, or null"
 _MODEL_OR_NULL = "a run folder, the folder or hub name of a model, or null"
 
 _FOLLOWING = Meaning(numbers=False)
@@ -219,6 +220,7 @@ class AnalyzeKeys(CommonKeys):
         description="a run folder, a file, the folder or hub name of a model, initial, or null"
     )
     reference: _PATH | None = Field(description=_MODEL_OR_NULL)
+    fail_if: Annotated[_PATH | None, _FOLLOWING_AGAIN] = Field(default=None, description=_CONDITION)
     trained: Annotated[Section | None, _FOLLOWING] = Field(default=None, description=_SECTION)
 
 
@@ -239,6 +241,7 @@ class CompareKeys(DescribedKeys):
     """The settings of ``compare``."""
 
     runs: _PATH | Annotated[list[_PATH], Field(min_length=1)] = Field(description=_FOLDERS)
+    fail_if: Annotated[_PATH | None, _FOLLOWING_AGAIN] = Field(default=None, description=_CONDITION)
     heads: bool = Field(description=_SWITCH)
     paper: Paper = Field(description=_PAPER)
     statements: list[_PATH] = Field(description="a list of statements, or of the paths of their files")

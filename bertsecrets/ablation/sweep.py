@@ -180,6 +180,7 @@ class DisableAnalysis(Analysis):
     """
 
     without_labels = DISABLING
+    tests_loss = True
 
     def __init__(
         self,

@@ -23,10 +23,11 @@ from bertsecrets.cli.quiet import in_job, quiet_task, raise_task_error, unbroken
 from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
+from bertsecrets.reporting.gate import REFUSED, losses_of_later, losses_of_run, refusals
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
 from bertsecrets.results.files import as_argument, copied, displayed, in_command, quoted, resume_command
 from bertsecrets.results.formatting import message
-from bertsecrets.results.run import MERGED, SWEEP_FILE, is_first_process
+from bertsecrets.results.run import MERGED, SWEEP_FILE, Run, is_first_process
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps import signals
 from bertsecrets.sweeps.hydra_arguments import (
@@ -114,11 +115,14 @@ def _run_command(command: str) -> None:
             records = _run_sweep(sweep, command)
             if any(record.status == FAILED for record in records):
                 sys.exit(1)
+            _judge(config, [Path(record.folder) for record in records])
         else:
             name = invocation.config_name
             own_command = name if name in COMMANDS else command_of(without_hydra(config))
             folder = None if own_command in _ELSEWHERE else Path(os.path.abspath(output_folder(config, "run.dir")))
             _run_single(invocation, own_command, config, folder)
+            if folder is not None and is_first_process():
+                _judge(config, [folder])
     except LostProcessError as error:
         report_failure(type(error).__name__, str(error))
         # The broken connection to the lost process would keep this one from exiting.
@@ -162,6 +166,25 @@ def _run_single(invocation: Invocation, command: str, config: DictConfig, folder
             return
         invocation.run(partial(_perform, command), config)
         raise_task_error()
+
+
+def _judge(config: DictConfig, folders: Sequence[Path]) -> None:
+    """Exit with status :data:`REFUSED` if what finished runs found meets the command's ``fail_if``."""
+    text = config.get("fail_if")
+    if text is None:
+        return
+    compared = config.get("runs")
+    if compared is None:
+        losses = [loss for folder in folders for loss in losses_of_run(Run.open(folder))]
+    else:
+        names = [compared] if isinstance(compared, str) else list(compared)
+        # A slow import.
+        from bertsecrets.reporting.runs import find_runs
+
+        losses = losses_of_later([run.folder for run in find_runs(names)[0]])
+    if reasons := refusals(text, losses):
+        print(f"refused: {' '.join(reasons)}", file=sys.stderr)  # noqa: T201
+        sys.exit(REFUSED)
 
 
 def _perform(command: str, config: DictConfig) -> None:

@@ -36,6 +36,7 @@ from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.papers.names import LEDGER, page_name
 from bertsecrets.pruning.settings import PruneSettings, ShrinkSettings, check_class_loss
+from bertsecrets.reporting.gate import check_metrics, conditions
 from bertsecrets.results.experiment import check_name
 from bertsecrets.results.run import Run
 from bertsecrets.settings import Section, Settings, check_numbers, configurations, shown
@@ -182,7 +183,22 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<run folder>.")
     common = _read_common(keys, config)
     common["report"] = ReportSettings.read("report", keys.report)
-    return AnalyzeSettings(**common, keys=keys, **_read_classes(keys, common, "analysis", reference=None, origin=None))
+    classes = _read_classes(keys, common, "analysis", reference=None, origin=None)
+    _check_gate(keys.fail_if, common["task"], classes["callbacks"])
+    return AnalyzeSettings(**common, keys=keys, **classes)
+
+
+def _check_gate(fail_if: str | None, task: Task, analyses: Mapping[str, Section]) -> None:
+    """Raise UserError if ``fail_if`` names no loss of the task's, or nothing that is run tests one."""
+    if fail_if is None:
+        return
+    check_metrics(fail_if, task.metrics)
+    kinds = [load_target(f"analysis.{name}", section) for name, section in analyses.items()]
+    if not any(getattr(kind, "tests_loss", False) for kind in kinds):
+        raise UserError(
+            f"fail_if is '{fail_if}', but no chosen analysis tests a loss of score; choose analysis=disable, "
+            "analysis=prune or analysis=shrink."
+        )
 
 
 def read_compare(config: Mapping[str, Any]) -> CompareKeys:
@@ -192,6 +208,8 @@ def read_compare(config: Mapping[str, Any]) -> CompareKeys:
         UserError: If a key is unknown, a value does not fit, or statements are chosen without their page.
     """
     keys = CompareKeys.read("", config)
+    if keys.fail_if is not None:
+        conditions(keys.fail_if)
     paper = page_name(keys.paper)
     for name in ("statements", "statements_folder"):
         if getattr(keys, name) and paper != LEDGER:

@@ -55,6 +55,7 @@ class PruneHeads(Analysis):
 
     without_labels = "the loss of a smaller model cannot be measured"
     learns = "Choosing heads to remove"
+    tests_loss = True
 
     def __init__(self, prune: PruneSettings | None = None, origin: Run | None = None) -> None:
         self.settings = prune or PruneSettings.read("prune", {})

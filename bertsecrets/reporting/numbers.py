@@ -1,6 +1,6 @@
-"""Every number of runs as one long table, derived from their head tables, ablation tables and rows of findings."""
+"""Every number of runs as one table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,45 +8,9 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 
 from bertsecrets.errors import UserError
+from bertsecrets.reporting.long_table import LONG, numbers_of
 from bertsecrets.reporting.runs import runs_in
-from bertsecrets.results.ablation_table import UNCORRECTED
-from bertsecrets.results.rows import FINDINGS, Identity, key_fields, read_lines
 from bertsecrets.results.run import Run
-
-LONG = pa.schema(
-    [
-        ("folder", pa.string()),
-        *((name, pa.string()) for name in ("run", "model", "task", "init")),
-        ("seed", pa.int64()),
-        ("stage", pa.string()),
-        ("step", pa.int64()),
-        *((name, pa.string()) for name in ("experiment", "quantity", "key")),
-        *((name, pa.int32()) for name in ("layer", "head")),
-        *((name, pa.float64()) for name in ("value", "low", "high", "stderr")),
-        ("n", pa.int64()),
-        ("verdict", pa.string()),
-    ]
-)
-"""The columns of the long table.
-
-folder: The run's folder, since a training and its analyses are about one model.
-run, model, task, init, seed, stage, step: What the number is of.
-experiment, quantity: Its source, such as ``drift`` and ``cosine``, ``ablation`` and ``delta``, ``dependency`` and
-``relation/accuracy``. key: What else tells it from others, such as ``metric=accuracy mode=uniform kind=head
-variant=l03h11``; empty for a grid. layer, head: Of a head or layer, counted from 0; else null.
-value, low, high, stderr, n: The number, the limits of its 95 % interval, its standard error, and the examples behind
-it. verdict: Of the row that it stands in; null without one.
-"""
-
-_LIMITS = {
-    "delta": ("low_simultaneous", "high_simultaneous", "stderr"),
-    "loss_change": ("loss_low_simultaneous", "loss_high_simultaneous", ""),
-    "logit_margin_change": ("logit_margin_low", "logit_margin_high", ""),
-    "interaction": ("interaction_low", "interaction_high", ""),
-}
-"""Numbers of the ablation table, and their limits and standard errors there: those for all variants together where it
-has them.
-"""
 
 
 def numbers(*folders: str | Path) -> Any:
@@ -73,64 +37,7 @@ def numbers(*folders: str | Path) -> Any:
         if not runs:
             raise UserError(f"'{folder}' holds no run; give run folders or a sweep's folder.")
         for run in map(Run.open, runs):
-            found = (*_of_heads(run), *_of_ablation(run), *_of_rows(run))
-            lines += [{**line, "folder": str(run.folder), "seed": run.seed} for line in found]
+            lines += [{**line, "folder": str(run.folder), "seed": run.seed} for line in numbers_of(run)]
     # Layers, heads and counts stay whole numbers where some are missing.
     whole = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
     return pa.Table.from_pylist(lines, schema=LONG).to_pandas(types_mapper=whole.get)
-
-
-def _of_heads(run: Run) -> Iterator[Mapping[str, Any]]:
-    for row in run.table().table.to_pylist():
-        yield {
-            **row,
-            "seed": run.seed,
-            "experiment": row["measure"],
-            "quantity": row["column"],
-            "key": "",
-            "n": row["count"],
-        }
-
-
-def _of_ablation(run: Run) -> Iterator[Mapping[str, Any]]:
-    limits = {name for names in _LIMITS.values() for name in names} | {"low", "high", "loss_low", "loss_high"}
-    for row in run.ablation_table().table.to_pylist():
-        names = ("evaluation", "metric", "mode", "kind", "variant", "heads")
-        fixed = {**row, "experiment": "ablation", "key": _key(row, names), "n": row["count"]}
-        for name, value in row.items():
-            if isinstance(value, float) and name not in limits:
-                low, high, stderr = (row.get(limit) for limit in _LIMITS.get(name, ("", "", "")))
-                yield {
-                    **fixed,
-                    "quantity": UNCORRECTED.get(name, name),
-                    "value": value,
-                    "low": low,
-                    "high": high,
-                    "stderr": stderr,
-                }
-
-
-def _of_rows(run: Run) -> Iterator[Mapping[str, Any]]:
-    for path in sorted((run.folder / FINDINGS).glob("*.parquet")):
-        experiment, _, kind = path.stem.partition(".")
-        keys = key_fields(path)
-        for identity, line in read_lines(run.folder, experiment, kind, run.name):
-            yield from _of_line(experiment, kind, identity, line, keys)
-
-
-def _of_line(
-    experiment: str, kind: str, identity: Identity, line: Mapping[str, Any], keys: Sequence[str]
-) -> Iterator[Mapping[str, Any]]:
-    """A line for each number and each estimate of a row."""
-    place = {name: line.get(name) for name in ("layer", "head", "verdict")}
-    fixed = {**vars(identity), **place, "experiment": experiment}
-    fixed["key"] = _key(line, [name for name in keys if name not in place])
-    for name, value in line.items():
-        if isinstance(value, Mapping):
-            yield {**fixed, "quantity": f"{kind}/{name}", **value}
-        elif isinstance(value, int | float) and not isinstance(value, bool) and name not in (*keys, *place):
-            yield {**fixed, "quantity": f"{kind}/{name}", "value": float(value)}
-
-
-def _key(line: Mapping[str, Any], names: Sequence[str]) -> str:
-    return " ".join(f"{name}={line[name]}" for name in names if line[name] not in ("", None))

@@ -19,6 +19,7 @@ from bertsecrets.present.report.content import FigureBlock, HeadHistory, Highlig
 from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.answer import layers_in_words
 from bertsecrets.reporting.controls import controls_in_words
+from bertsecrets.reporting.findings import FILE, findings_content
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.reporting.opening import Found, firsts, opening
@@ -57,7 +58,7 @@ class RunReport:
     printed: Sequence[str] = ()
 
     def write(self, run: Run) -> None:
-        """Write the page, its figures and the table of all heads to the run's folder.
+        """Write the page, its findings as JSON, its figures and the table of all heads to the run's folder.
 
         Raises:
             UserError: If a file cannot be written.
@@ -65,6 +66,7 @@ class RunReport:
         save_figures(self.report.figures, run.figures)
         if self.heads is not None:
             self.heads.write(run.folder)
+        run.write_json(run.folder / FILE, findings_content(run, self.report, self.scores))
         write_report(run.report_path, self.report)
 
 

@@ -11,7 +11,7 @@ from bertsecrets.settings import shown
 INITIAL, RANDOM = "initial", "random"
 """Stages of comparison models: the model before fine-tuning, and a model with random weights."""
 
-_RUN_FILES = frozenset({"begun", "experiments", "finished", "scores", "sweep", "wandb"})
+_RUN_FILES = frozenset({"begun", "experiments", "findings", "finished", "scores", "sweep", "wandb"})
 """Names of JSON files in the run's folder that experiments must not overwrite."""
 
 

@@ -69,6 +69,7 @@ class ShrinkModel(Analysis):
 
     without_labels = "the loss of a smaller model cannot be measured"
     learns = "Making a smaller model"
+    tests_loss = True
 
     def __init__(self, shrink: ShrinkSettings | None = None) -> None:
         self.settings = shrink or ShrinkSettings.read("shrink", {})

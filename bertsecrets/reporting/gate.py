@@ -1,0 +1,191 @@
+"""The gate of a pipeline: whether finished runs refuse a model, by the losses of score that they do not rule out."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bertsecrets.errors import UserError, choices
+from bertsecrets.results.files import read_parquet
+from bertsecrets.results.formatting import counted, listed, metric_label, number, rounded_up
+from bertsecrets.results.run import PREDICTIONS, Run
+from bertsecrets.results.scores import RunScores
+
+REFUSED = 3
+"""Exit status of a command whose model is refused."""
+
+_LOSS = "_loss"
+_CONDITION = re.compile(r"\s*(\w+)\s*(>=?)\s*(\d+(?:\.\d*)?|\.\d+)\s*", re.ASCII)
+_LEVEL = 0.05
+"""Two models are compared at 95 % confidence, one-sided."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition under which a model is refused: a loss above, or of at least, a number of points."""
+
+    metric: str
+    operator: str
+    points: float
+
+    def refuses(self, loss: float) -> bool:
+        """Whether a loss of score is too large; an undefined one is."""
+        points = 100 * loss
+        return not (points < self.points if self.operator == ">=" else points <= self.points)
+
+    def __str__(self) -> str:
+        return f"{self.metric}{_LOSS} {self.operator} {self.points:g}"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The largest loss of score that is not ruled out.
+
+    Args:
+        model: What loses it, as the subject of a sentence.
+        metric: The metric.
+        bound: The loss; NaN if undefined, negative where a gain is shown.
+    """
+
+    model: str
+    metric: str
+    bound: float
+
+
+def conditions(text: str) -> list[Condition]:
+    """The conditions of ``fail_if``, any of which refuses a model.
+
+    >>> [str(condition) for condition in conditions("accuracy_loss > 1 or f1_loss >= 2.5")]
+    ['accuracy_loss > 1', 'f1_loss >= 2.5']
+
+    Raises:
+        UserError: If the text has another form.
+    """
+    found = []
+    for part in re.split(r"\bor\b", text):
+        match = _CONDITION.fullmatch(part)
+        if match is None or not match[1].endswith(_LOSS) or match[1] == _LOSS:
+            raise UserError(
+                f"fail_if is {text!r}; expected <metric>_loss, > or >=, and a number of points, such as "
+                "'accuracy_loss > 1', several joined by or."
+            )
+        found.append(Condition(match[1].removesuffix(_LOSS), match[2], float(match[3])))
+    return found
+
+
+def check_metrics(text: str, metrics: Iterable[str]) -> None:
+    """Raise UserError if ``fail_if`` names a loss that is not one of these metrics."""
+    names = [f"{metric}{_LOSS}" for metric in metrics]
+    for condition in conditions(text):
+        name = f"{condition.metric}{_LOSS}"
+        if name not in names:
+            raise UserError(f"fail_if names '{name}'; {choices(name, names)}.")
+
+
+def refusals(text: str, losses: Sequence[Loss]) -> list[str]:
+    """A sentence for each condition that refuses a model, on the model that may lose most.
+
+    Raises:
+        UserError: If no loss of a condition's metric is known.
+    """
+    sentences = []
+    for condition in conditions(text):
+        of_metric = [loss for loss in losses if loss.metric == condition.metric]
+        if not of_metric:
+            known = [f"{metric}{_LOSS}" for metric in dict.fromkeys(loss.metric for loss in losses)]
+            raise UserError(
+                f"fail_if is '{condition}', but this run tests {listed(known) or 'no loss of score'}; "
+                "name what it tests, or run an analysis that tests it."
+            )
+        refused = [loss for loss in of_metric if condition.refuses(loss.bound)]
+        if refused:
+            worst = max(refused, key=lambda loss: np.inf if np.isnan(loss.bound) else loss.bound)
+            label = metric_label(condition.metric)
+            points = f"{number(rounded_up(worst.bound), 1)} points of {label}"
+            lost = f"the {label} is undefined" if np.isnan(worst.bound) else f"a loss of {points} is not ruled out"
+            others = f" ({len(refused)} of {len(of_metric)} models are refused)" if len(of_metric) > 1 else ""
+            sentences.append(f"{condition}: for {worst.model} {lost}{others}.")
+    return sentences
+
+
+def losses_of_run(run: Run) -> list[Loss]:
+    """The losses that an analysis tests: of the smaller model that ``shrink`` or ``prune`` writes; else without what
+    was disabled by name, or without each single head.
+    """
+    # Slow imports: conditions are checked before any of them is needed.
+    from bertsecrets.pruning.rows import Pruned, Shrunk
+    from bertsecrets.reporting.overview import DisabledHeads
+    from bertsecrets.reporting.run_report import views_of
+    from bertsecrets.results.components import HEAD, KINDS
+    from bertsecrets.results.disabled import main_rows, named, named_rows
+    from bertsecrets.results.verdicts import joint_limits
+
+    smaller: list[Loss] = []
+    for _, view in views_of(run).values():
+        if (shrunk := Shrunk.of(view)) is not None:
+            smaller += [Loss("the smaller model", test.metric, test.bound) for test in shrunk.written.tests]
+        if (pruned := Pruned.of(view)) is not None:
+            kept = f"the model with {counted(pruned.chosen.kept, 'head')}"
+            smaller.append(Loss(kept, pruned.search.metric, pruned.chosen.bound))
+    if smaller or not run.ablation_path.is_file():
+        return smaller
+    if rows := named_rows(run):
+        without = f"the model without {named(run.config())['what']}"
+        return [Loss(without, row["metric"], -joint_limits(row)[0]) for row in rows]
+    rows = main_rows(run.ablation_table())
+    single = HEAD.of(rows) or rows
+    disabled = DisabledHeads.of(run)
+    # As on the page: one bound for every single head.
+    excluded = None if disabled is None else disabled.excluded
+    first = single[0]["metric"] if single else ""
+    joint = [] if excluded is None else [Loss("the model without any one head", first, excluded)]
+    return joint + [
+        Loss(f"the model without {KINDS[row['kind']].label_of(row)}", row["metric"], -joint_limits(row)[0])
+        for row in single
+        if not joint or row["metric"] != first
+    ]
+
+
+def losses_of_later(folders: Sequence[Path]) -> list[Loss]:
+    """What each later run's model loses against that of the first, on the examples of its first evaluation set.
+
+    Raises:
+        UserError: If the runs' predictions are missing, or of other examples.
+    """
+    from bertsecrets.ablation.predictions import PairedPredictions
+    from bertsecrets.ablation.scoring import METRICS
+    from bertsecrets.ablation.verdicts import losses_ruled_out
+
+    first, *later = map(Run.open, folders)
+    name, scores = next(iter(RunScores.read(first.scores_path).sets.items()))
+    label_of, clean_of = _answers(first, name)
+    losses = []
+    for run in later:
+        labels, answers = _answers(run, name)
+        if labels != label_of:
+            raise UserError(
+                f"fail_if compares answers one by one, but '{run.folder}' and '{first.folder}' were scored on other "
+                f"examples of '{name}'; give runs with the same data.limit_eval, data and labels."
+            )
+        label_N, clean_N, answer_N = (np.array([of[at] for at in label_of]) for of in (label_of, clean_of, answers))
+        paired = PairedPredictions(label_N, clean_N, answer_N[None])
+        for metric in METRICS.keys() & scores.constant.keys():
+            bound = float(losses_ruled_out(metric, paired, _LEVEL)[0])
+            losses.append(Loss(f"the model of '{run.folder.name}'", metric, bound))
+    return losses
+
+
+def _answers(run: Run, name: str) -> tuple[dict[int, float], dict[int, float]]:
+    """The label of each example of an evaluation set by its index, and the model's answer."""
+    path = run.folder / PREDICTIONS / f"{name}.parquet"
+    if not path.is_file():
+        raise UserError(
+            f"fail_if compares answers, and '{run.folder}' has no {PREDICTIONS}/{name}.parquet; run it again."
+        )
+    table = read_parquet(path)
+    logits_NC = np.stack([table[column].to_numpy() for column in table.column_names if column.startswith("logit_")], -1)
+    answer_N = logits_NC[:, 0] if logits_NC.shape[1] == 1 else logits_NC.argmax(-1).astype(np.float64)
+    index = table["index"].to_pylist()
+    return dict(zip(index, table["label"].to_pylist(), strict=True)), dict(zip(index, answer_N.tolist(), strict=True))

@@ -1,0 +1,41 @@
+"""A command that a pipeline can fail by: its exit status, also of a run that is already finished."""
+
+from pathlib import Path
+
+import pytest
+from cli.runs import door, small
+
+
+def test_the_exit_status_refuses_a_model(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    settings = {"checkpoint": trained, "analysis": "disable", "ablation__head": "1.1"}
+    words = [word for word in small(tiny_bert, tmp_path / "out", **settings) if not word.startswith("trainer.max")]
+    refused = door("analyze", *words, "fail_if='accuracy_loss > 0'")
+    assert refused.returncode == 3
+    assert refused.stderr.startswith("refused: accuracy_loss > 0: for the model without layer 1 · head 1 a loss of ")
+    assert (tmp_path / "out" / "findings.json").is_file()
+    # The finished run is judged again, by another condition, and runs no further time.
+    passed = door("analyze", *words, "fail_if='accuracy_loss > 100'")
+    assert (passed.returncode, passed.stderr) == (0, "")
+    assert "already finished" in passed.stdout
+
+    compared = [f"runs=[{trained},{tmp_path / 'out'}]", f"hydra.run.dir={tmp_path / 'pages'}"]
+    assert door("train", "--config-name=compare", *compared, "fail_if='accuracy_loss > 100'").returncode == 0
+    assert door("train", "--config-name=compare", *compared, "fail_if='accuracy_loss > 0'").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fail_if='acuracy_loss > 1'"], "fail_if names 'acuracy_loss'; did you mean 'accuracy_loss'?"),
+        (["fail_if='accuracy_loss > 1'", "analysis=full"], "but no chosen analysis tests a loss of score"),
+        (["fail_if='accuracy_loss'"], "expected <metric>_loss, > or >=, and a number of points"),
+    ],
+)
+def test_a_condition_that_cannot_be_judged_is_refused_first(
+    words: list[str], message: str, trained: Path, tmp_path: Path
+) -> None:
+    given = [f"checkpoint={trained}", "analysis=disable", f"hydra.run.dir={tmp_path / 'out'}"]
+    result = door("analyze", *given, *words)
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
