@@ -189,9 +189,9 @@ def test_a_process_that_gets_the_settings_has_the_mode(files: Path, tmp_path: Pa
     ("name", "sentence"),
     [
         ("none.py:X", "which cannot be imported (UserError: '{files}/none.py' is not a file"),
-        ("modes.py:Ours", "calls itself 'zero'; give it a name of its own"),
+        ("modes.py:Ours", "is named 'zero'; give it an unused name"),
         ("modes.py:Nameless", "has no name; set the attribute name of its class"),
-        ("modes.py:NotOne", "expected a class derived from bertsecrets.attention.modes.OverrideMode"),
+        ("modes.py:NotOne", "expected a subclass of bertsecrets.attention.modes.OverrideMode"),
         ("modes.py:Hal", "has no 'Hal'; did you mean 'Half'"),
     ],
 )

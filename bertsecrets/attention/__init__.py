@@ -1,1 +1,1 @@
-"""The only room that touches attention: watch it, override it, check that both work."""
+"""The only package that touches attention: watch it, override it, and check that both work."""

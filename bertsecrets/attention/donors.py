@@ -13,11 +13,11 @@ from bertsecrets.models.families.base import AttentionSite
 
 
 class DonatedOutputs:
-    """Each head's outputs on a batch of donors, one donor for each row of the batch that receives them.
+    """Each head's outputs on a batch of donors, one donor per row of the receiving batch.
 
-    A receiver's first token gets the output at the donor's first token, its last one that at the donor's last ([CLS]
-    and a closing [SEP] keep their roles). Of the tokens between, the i-th from 0 gets that at the donor's (i mod n)-th,
-    with n such tokens; the last token serves a donor that has none.
+    A receiver's first and last token get the outputs at the donor's first and last token ([CLS] and a closing [SEP]
+    keep their roles). The i-th token between them, from 0, gets the output at the donor's (i mod n)-th of n such
+    tokens; a donor without any uses its last token.
 
     Args:
         encoder: The encoder, in evaluation mode.
@@ -40,8 +40,8 @@ class DonatedOutputs:
                     self._outputs_LBSD[layer] = output_BSD.detach()
 
             inputs: dict[str, Any] = dict(donors)
-            # Donors run once for a batch, whatever the number of edits; their outputs of all layers are in memory
-            # meanwhile.
+            # Donors run once per batch, independent of the number of edits; their outputs of all layers are kept in
+            # memory.
             with at_inputs(encoder.distinct_sites, "projection", keep):
                 encoder.model(**inputs)
 
@@ -54,25 +54,25 @@ class DonatedOutputs:
         output_BTD = self._outputs_LBSD[layer]
         if len(output_BTD) != len(real_BS):
             raise UserError(
-                f"There are {len(output_BTD)} donors for a batch of {len(real_BS)} examples; give one for each example."
+                f"There are {len(output_BTD)} donors for a batch of {len(real_BS)} examples; give one per example."
             )
         position_BS = donor_positions(real_BS.to(self.real_BS.device), self.real_BS)
         return output_BTD.gather(1, position_BS.unsqueeze(-1).expand(-1, -1, output_BTD.shape[-1]))
 
 
 def donor_positions(real_BS: Tensor, donor_real_BT: Tensor) -> Tensor:
-    """For each token of a receiver the position of a token of its donor, ``[B, S]`` int64; arbitrary at padding.
+    """For each token of a receiver, the position of its donor's token, ``[B, S]`` int64; arbitrary at padding.
 
     Args:
-        real_BS, donor_real_BT: Which tokens are real, bool; at least one of each donor.
+        real_BS, donor_real_BT: Which tokens are real, bool; at least one per donor.
     """
-    # Ranks among real tokens: 0 for [CLS], and at padding the last rank, which nobody reads.
+    # Ranks among real tokens: 0 for [CLS]; padding gets the last rank, which is unused.
     rank_BS = real_BS.long().cumsum(1) - 1
     last_B1 = real_BS.sum(1, keepdim=True) - 1
     donor_last_B1 = donor_real_BT.sum(1, keepdim=True) - 1
     inner_BS = 1 + (rank_BS - 1).clamp(min=0) % (donor_last_B1 - 1).clamp(min=1)
     donor_rank_BS = torch.where(rank_BS >= last_B1, donor_last_B1, torch.minimum(inner_BS, donor_last_B1))
     donor_rank_BS = donor_rank_BS.masked_fill(rank_BS <= 0, 0)
-    # The tokenizer may pad on the left: a token's rank is not its position.
+    # With left padding, a token's rank is not its position.
     order_BT = donor_real_BT.long().argsort(dim=1, descending=True, stable=True)
     return order_BT.gather(1, donor_rank_BS)

@@ -16,13 +16,13 @@ from bertsecrets.models.families.base import AttentionSite
 def gated(model: nn.Module, gates: Callable[[], Tensor]) -> Iterator[None]:
     """Multiply the output of every head by its gate while open; gradients flow to model and gates.
 
-    A gate of 0 is override mode ``zero``, a gate of 1 changes nothing. Not for the disabling engine, whose part passes
-    would apply the gates twice.
+    A gate of 0 is override mode ``zero``, a gate of 1 changes nothing. Not for the disabling engine, whose partial
+    passes would apply the gates twice.
 
     Args:
         model: Any module that contains a transformers encoder.
-        gates: Called at the start of every forward pass of the encoder; returns ``[layers, heads]``, or
-            ``[layers, heads, B]`` to give every example of the batch gates of its own.
+        gates: Called at the start of every forward pass of the encoder; returns ``[layers, heads]``, or ``[layers,
+            heads, B]`` for separate gates per example of the batch.
 
     Raises:
         UserError: If the family has no adapter, or the gates have another shape.
@@ -39,17 +39,17 @@ def gated(model: nn.Module, gates: Callable[[], Tensor]) -> Iterator[None]:
         current[:] = [gate_LH]
 
     with ExitStack() as stack:
-        # Drawn before the pass is followed, so that a gate that does not fit leaves no pass half begun.
+        # Drawn before the pass starts, so that invalid gates do not leave a partial pass.
         stack.callback(encoder.base.register_forward_pre_hook(draw).remove)
         forward_pass = stack.enter_context(follow(encoder))
 
         def multiply(site: AttentionSite, output_BSD: Tensor) -> Tensor:
             layer = forward_pass.finish_call(site.module)
             if layer is None:
-                # Gradient checkpointing recomputes a layer outside the pass: its heads are gated again.
+                # Gradient checkpointing recomputes a layer outside the pass, so its heads are gated again.
                 if encoder.shares_layers:
                     raise UserError(
-                        "A model that shares its layers can be gated in whole forward passes only; call "
+                        "A model with shared layers can only be gated in whole forward passes; call "
                         "model.gradient_checkpointing_disable() first."
                     )
                 layer = encoder.sites.index(site)

@@ -25,13 +25,13 @@ def attention_gradients(
 
     The gradient is that of the loss with respect to each weight after the softmax, all others held fixed: with g the
     gradient of the loss with respect to a head's output at a token and v the value of another, their product g . v. It
-    is computed from these, so that the forward pass is the library's own, and only one layer's maps and gradients are
-    in memory at a time. No parameter receives a gradient; frozen ones do no harm.
+    is computed from these, so that the forward pass is the library's own and only one layer's maps and gradients are in
+    memory at a time. No parameter receives a gradient; frozen parameters are allowed.
 
     Args:
         model: Any module that contains a transformers encoder with a task head, in evaluation mode.
         inputs: The model's keyword arguments, on its device.
-        loss: From logits to a scalar; the sum, not the mean, over examples gives every example its own gradient.
+        loss: Maps logits to a scalar; a sum, not a mean, over examples gives every example its own gradient.
         observer: Called outside autograd, with tensors of float32 or wider.
         context: Context manager for the forward pass, e.g. the trainer's autocast.
 
@@ -45,7 +45,7 @@ def attention_gradients(
     with torch.inference_mode(False), torch.enable_grad():
         with follow(encoder) as forward_pass, through(encoder, forward_pass, observer, lowest), context():
             value = loss(encoder.model(**inputs).logits)
-        # Only to the first layer's tensor, so that no parameter's .grad is filled; hooks see all layers on the way.
+        # Backpropagate only to the first layer's tensor, so that no parameter's .grad is filled; hooks see all layers.
         torch.autograd.grad(value, lowest)
 
 
@@ -53,7 +53,7 @@ def attention_gradients(
 def _through_interface(
     encoder: Encoder, forward_pass: ForwardPass, observer: GradientObserver, lowest: list[Tensor]
 ) -> Iterator[None]:
-    """Put hooks on the heads' outputs of each layer; ``lowest`` receives those of the first one."""
+    """Put hooks on the heads' outputs of each layer; ``lowest`` receives those of the first layer."""
 
     def listen(call: AttentionCall) -> Tensor:
         layer = forward_pass.finish_call(call.module)
@@ -99,8 +99,8 @@ def _through_probabilities(
 
 
 def in_graph(tensor: Tensor, lowest: list[Tensor]) -> Tensor:
-    """The tensor as part of a graph; the first one of a pass, through which all gradients reach the others, is kept."""
-    # All parameters below may be frozen: then the graph begins here.
+    """The tensor as part of a graph; the first tensor of a pass, from which all others depend, is kept."""
+    # All parameters below may be frozen; the graph then starts here.
     if not tensor.requires_grad:
         tensor = tensor.detach().requires_grad_()
     if not lowest:

@@ -25,10 +25,10 @@ def output_gradients(
     """Run one forward and backward pass; call ``observer(layer, output_BSHd, gradient_BSHd, value_BSHd)``, last layer
     first.
 
-    Every head's output is multiplied by ``gate`` in the pass. The observer gets the outputs before that, the gradient
-    of the loss with respect to the outputs after it, and the values; the sum of output times gradient over tokens and
-    width is then the derivative with respect to the head's gate. No parameter receives a gradient; frozen ones do no
-    harm.
+    Every head's output is multiplied by ``gate`` in the pass. The observer receives the outputs before the gate, the
+    gradient of the loss with respect to the outputs after it, and the values; the sum of output times gradient over
+    tokens and width is the derivative with respect to the head's gate. No parameter receives a gradient; frozen
+    parameters are allowed.
 
     Args:
         model: Any module that contains a transformers encoder with a task head, in evaluation mode.
@@ -36,7 +36,7 @@ def output_gradients(
         loss: From logits to a scalar; the sum, not the mean, over examples gives every example its own gradient.
         observer: Called outside autograd, with tensors of float32 or wider.
         context: Context manager for the forward pass, e.g. the trainer's autocast.
-        gate: 1 for the model as it is, 0 for one whose heads are all disabled by mode ``zero``.
+        gate: 1 for the intact model, 0 to disable all heads with mode ``zero``.
 
     Returns:
         The logits ``[B, C]``, without gradient.
@@ -96,7 +96,7 @@ def replacement_slopes(output_BSHd: Tensor, gradient_BSHd: Tensor, new_BSHd: Ten
     Args:
         output_BSHd: The heads' outputs o.
         gradient_BSHd: The gradient g with respect to them.
-        new_BSHd: What takes their place, r, with S = 1 if it is the same at every token; None for zero.
+        new_BSHd: The replacement r, with S = 1 if it is the same at every token; None for zero.
     """
     current_BH = (gradient_BSHd * output_BSHd).sum((1, 3))
     if new_BSHd is None:

@@ -1,4 +1,4 @@
-"""What watching and overriding share: the current layer of a forward pass, and listeners on attention calls."""
+"""Shared code of watching and overriding: the current layer of a forward pass, and listeners on attention calls."""
 
 import inspect
 import sys
@@ -46,11 +46,11 @@ class AttentionCall:
     def attention_BHQK(self, heads: slice = slice(None)) -> Tensor:
         """Attention weights of the heads, in float32 or wider even under autocast; differentiable."""
         query_BHQd, key_BHKd = self.query_BHQd[:, heads], self.key_BHKd[:, heads]
-        # A mask may have one map for all heads.
+        # A mask may be shared by all heads.
         mask = self.mask[:, heads] if self.mask is not None and self.mask.shape[1] > 1 else self.mask
         dtype = torch.promote_types(query_BHQd.dtype, torch.float32)
         with torch.autocast(query_BHQd.device.type, enabled=False):
-            # In place: maps are the largest tensors.
+            # In place, because maps are the largest tensors.
             scores_BHQK = torch.matmul(query_BHQd.to(dtype), key_BHKd.to(dtype).transpose(-1, -2)).mul_(self.scaling)
             if mask is not None:
                 if mask.dtype == torch.bool:
@@ -68,11 +68,11 @@ _previous_implementation: WeakKeyDictionary[PreTrainedModel, str] = WeakKeyDicti
 _listeners_lock = threading.RLock()
 
 _verified: WeakSet[nn.Module] = WeakSet()
-"""Attention modules of which a call was checked."""
+"""Attention modules with a checked call."""
 _VERIFIED_ROWS = 8
 
 _owners: WeakKeyDictionary[nn.Module, list[threading.Thread]] = WeakKeyDictionary()
-"""The thread that follows each encoder, once per open context."""
+"""The thread that tracks each encoder, once per open context."""
 _owners_lock = threading.Lock()
 
 _eager_lock = threading.Lock()
@@ -83,8 +83,8 @@ _eager_stance = ExitStack()
 class ForwardPass:
     """The current layer and the attention mask of the forward pass that is running in one encoder.
 
-    A module that serves several layers (ALBERT) computes them in the order of its calls. There is no current layer
-    outside a forward pass, for example when gradient checkpointing recomputes a layer.
+    A module shared by several layers (ALBERT) computes them in the order of its calls. Outside a forward pass, for
+    example when gradient checkpointing recomputes a layer, there is no current layer.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -92,7 +92,7 @@ class ForwardPass:
         for layer, site in enumerate(encoder.sites):
             self._layers_of.setdefault(id(site.module), []).append(layer)
         self._calls: dict[int, int] = {}
-        # Callers pass the mask by position or by name; the signature knows which.
+        # Callers pass the mask by position or by name; the signature resolves it.
         self._signature = inspect.signature(type(encoder.base).forward)
         self._other_positions = () if encoder.family is None else encoder.family.other_positions
         self._mask_BS: Tensor | None = None
@@ -100,7 +100,7 @@ class ForwardPass:
         self._running = False
         self._handles = [
             encoder.base.register_forward_pre_hook(self._begin, with_kwargs=True),
-            # Also after an error: a pass that failed must not leave a current layer behind.
+            # Also after an error, so that a failed pass leaves no current layer behind.
             encoder.base.register_forward_hook(self._end, always_call=True),
         ]
 
@@ -110,14 +110,14 @@ class ForwardPass:
             handle.remove()
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # Hooks and the current layer are shared by all threads: a second one would get the edits of the first.
+        # Hooks and the current layer are shared by all threads, so a second thread would get the first one's edits.
         _check_owner(module)
         arguments = self._signature.bind_partial(module, *args, **kwargs).arguments
         for name in self._other_positions:
             if arguments.get(name) is not None:
                 raise UserError(
-                    f"The model got {name}, whose positions are not tokens of the text, so heads cannot be watched or "
-                    "replaced; leave it out."
+                    f"The model received {name}, whose positions are not tokens of the text, so heads cannot be "
+                    "watched or replaced; remove it."
                 )
         self._mask_BS = arguments.get("attention_mask", kwargs.get("attention_mask"))
         self._ids_BS = arguments.get("input_ids", kwargs.get("input_ids"))
@@ -125,7 +125,7 @@ class ForwardPass:
         self._running = True
 
     def _end(self, module: nn.Module, args: Any, output: Any) -> None:
-        # Mask and ids are kept: gradient checkpointing recomputes layers after the pass, and they need them.
+        # Mask and ids are kept, because gradient checkpointing recomputes layers after the pass.
         self._running = False
 
     def layer(self, attention: nn.Module) -> int | None:
@@ -136,7 +136,7 @@ class ForwardPass:
         return layers[self._calls.get(id(attention), 0)]
 
     def finish_call(self, attention: nn.Module) -> int | None:
-        """The layer of a call that has ended, as :meth:`layer`; the module's next call computes its next layer."""
+        """The layer of a finished call, as :meth:`layer`; the module's next call computes its next layer."""
         layer = self.layer(attention)
         self._calls[id(attention)] = self._calls.get(id(attention), 0) + 1
         return layer
@@ -148,7 +148,7 @@ class ForwardPass:
         return self._mask_BS.to(device=output_BSX.device, dtype=torch.bool)
 
     def is_token_BS(self, ids: Sequence[int], device: torch.device) -> Tensor:
-        """Which tokens have one of these ids, bool; raises UserError if the pass got no ``input_ids``."""
+        """Which tokens have one of these ids, bool; raises UserError if the pass received no ``input_ids``."""
         if self._ids_BS is None:
             raise UserError(
                 "Modes 'redirect', 'cut' and 'isolate' find tokens by their ids; pass input_ids to the model."
@@ -159,12 +159,12 @@ class ForwardPass:
 
 @contextmanager
 def follow(encoder: Encoder) -> Iterator[ForwardPass]:
-    """Follow the encoder's forward passes while open; compiled code runs eagerly inside.
+    """Track the encoder's forward passes while open; compiled code runs eagerly inside.
 
-    Contexts nest within a thread. Meanwhile no other thread can follow or call the model.
+    Contexts nest within a thread. Other threads can neither track nor call the model meanwhile.
 
     Raises:
-        UserError: If another thread follows the encoder.
+        UserError: If another thread tracks the encoder.
     """
     with eager_execution(), _owned(encoder.base):
         forward_pass = ForwardPass(encoder)
@@ -180,11 +180,11 @@ def at_inputs(
     part: Literal["projection", "probabilities"],
     listener: Callable[[AttentionSite, Tensor], Tensor | None],
 ) -> Iterator[None]:
-    """Call ``listener(site, tensor)`` with the input of a part of every site while open; what it returns replaces the
+    """Call ``listener(site, tensor)`` with the input of a part of every site while open; its return value replaces the
     input.
 
-    The input of the projection is the heads' outputs ``[B, S, H * d]``, that of the dropout of probabilities their
-    maps. If the listener returns None, the input stays.
+    The input of the projection is the heads' outputs ``[B, S, H * d]``; the input of the probability dropout is their
+    maps. If the listener returns None, the input is unchanged.
     """
     with ExitStack() as stack:
         for site in sites:
@@ -200,8 +200,8 @@ def at_inputs(
 
 @contextmanager
 def keeping_values(sites: Iterable[AttentionSite]) -> Iterator[dict[int, Tensor]]:
-    """The latest output of each site's value map, ``[B, S, D]``, by the id of the attention module; to be taken out
-    when used.
+    """The latest output of each site's value map, ``[B, S, D]``, by the id of the attention module; to be removed when
+    used.
     """
     projected: dict[int, Tensor] = {}
     with ExitStack() as stack:
@@ -230,12 +230,12 @@ def _owned(base: nn.Module) -> Iterator[None]:
 
 def _check_owner(base: nn.Module) -> None:
     thread = threading.current_thread()
-    # All contexts of an encoder are of one thread: the first says which.
+    # All contexts of an encoder belong to one thread, given by the first.
     owner = next(iter(_owners.get(base, ())), thread)
     if owner is not thread:
         raise UserError(
-            f"Thread '{thread.name}' uses a model whose heads thread '{owner.name}' is watching or overriding; use the "
-            "model in one thread at a time, or give each thread a copy, e.g. copy.deepcopy(model)."
+            f"Thread '{thread.name}' uses a model whose heads are watched or overridden in thread '{owner.name}'; use "
+            "the model in one thread at a time, or give each thread a copy, e.g. copy.deepcopy(model)."
         )
 
 
@@ -248,7 +248,7 @@ def eager_execution() -> Iterator[None]:
     """
     global _eager_contexts
     with _eager_lock:
-        # Without compiled code the compiler is not imported either: that would take seconds.
+        # Without compiled code, do not import the compiler, which would take seconds.
         if _eager_contexts == 0 and "torch._dynamo" in sys.modules:
             _eager_stance.enter_context(torch.compiler.set_stance("force_eager"))
         _eager_contexts += 1
@@ -272,7 +272,7 @@ def listening(encoder: Encoder, listener: Listener) -> Iterator[None]:
     with _listeners_lock:
         if not any(_listeners.get(module) for module in modules):
             _previous_implementation[base] = base.config._attn_implementation
-            # Only for the outermost listener, so that the implementation to return to is the caller's.
+            # Only for the outermost listener, so that the caller's implementation is restored.
             base.set_attn_implementation(_IMPLEMENTATION)
         for module in modules:
             _listeners.setdefault(module, []).append(listener)
@@ -302,7 +302,7 @@ def _attend(
     if position_bias is not None:
         kwargs["position_bias"] = position_bias
     output_BSHd, _ = sdpa_attention_forward(
-        # SDPA takes a module that does not say whether it is causal for one that is; the mask has the order.
+        # SDPA treats a module without an is_causal attribute as causal; the mask already contains the order.
         module,
         query,
         key,
@@ -313,34 +313,34 @@ def _attend(
         is_causal=False,
         **kwargs,
     )
-    # Several heads may share their keys and values (grouped-query attention).
+    # Several heads may share keys and values (grouped-query attention).
     if (sharing := query.shape[1] // key.shape[1]) > 1:
         key, value = key.repeat_interleave(sharing, 1), value.repeat_interleave(sharing, 1)
     if scaling is None:
         scaling = float(query.shape[-1]) ** -0.5
     call = AttentionCall(module, query, key, value, _biased(mask, position_bias), scaling, output_BSHd)
-    # Once for each module, and not under dropout, whose output is no product of map and values.
+    # Once per module, and not under dropout, whose output is not the product of map and values.
     if module not in _verified and not dropout:
         _verify(call)
         _verified.add(module)
-    # A copy: contexts may open and close while a pass runs.
+    # A copy, because contexts may open and close while a pass runs.
     for listener in tuple(_listeners.get(module, ())):
         output_BSHd = listener(replace(call, output_BSHd=output_BSHd))
     return output_BSHd, None
 
 
 def _mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
-    """The mask of a call, in which the order of a causal module is written out."""
+    """The mask of a call, with the causal order included."""
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     queries, keys = query.shape[2], key.shape[2]
-    # The library writes the order into a mask that it passes; a single query attends to all before it.
+    # If the library passes a mask, it includes the order; a single query attends to all tokens before it.
     if mask is not None or not causal or queries == 1:
         return mask
     return torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries)[None, None]
 
 
 def _biased(mask: Tensor | None, position_bias: Tensor | None) -> Tensor | None:
-    """A mask and a bias by position (T5) as one additive mask."""
+    """A mask and a position bias (T5) combined as one additive mask."""
     if position_bias is None or mask is None:
         return mask if position_bias is None else position_bias
     if mask.dtype == torch.bool:
@@ -350,10 +350,10 @@ def _biased(mask: Tensor | None, position_bias: Tensor | None) -> Tensor | None:
 
 @torch.no_grad()
 def _verify(call: AttentionCall) -> None:
-    """Check on some rows of a module's first call that its map, times its values, is its output.
+    """Check on some rows of a module's first call that its map times its values equals its output.
 
     Raises:
-        UserError: If not: something that the call does not show moves the weights.
+        UserError: If not, because something outside the call affects the weights.
     """
     mask = call.mask
     if mask is not None:
@@ -370,18 +370,18 @@ def _verify(call: AttentionCall) -> None:
     expected_BHQd = attention_BHQK @ value_BHKd.to(attention_BHQK.dtype)
     error_BHQ = (call.output_BSHd[:1, :_VERIFIED_ROWS].transpose(1, 2) - expected_BHQd).abs().amax(-1)
     if mask is not None:
-        # What SDPA gives a row that may attend to nothing is nobody's map.
+        # SDPA's output for a row without any allowed key corresponds to no map.
         allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
         error_BHQ = error_BHQ * allowed.any(-1)
-    # Kernels in half precision, or TF32 on a GPU, differ from a float32 product by more.
+    # Half-precision and TF32 kernels differ more from a float32 product.
     exact = call.output_BSHd.dtype in (torch.float32, torch.float64) and call.output_BSHd.device.type == "cpu"
     if error_BHQ.max() > (1e-3 if exact else 0.05) * value_BHKd.abs().max():
         raise UserError(
-            f"{type(call.module).__name__} computes its attention in a way that its map does not show, so its heads "
+            f"{type(call.module).__name__} computes attention in a way that its map does not reflect, so its heads "
             "can be neither watched nor overridden; report the model type."
         )
 
 
 AttentionInterface.register(_IMPLEMENTATION, _attend)
-# Without a mask function of the same name the library passes no mask, and padding would be attended to.
+# Without a mask function of the same name, the library passes no mask, so padding would be attended to.
 AttentionMaskInterface.register(_IMPLEMENTATION, sdpa_mask)

@@ -1,9 +1,8 @@
-"""Override modes: what takes the place of a head's output.
+"""Override modes: replacements for a head's output.
 
-A mode is a class derived from :class:`OverrideMode`. Those of the project are in this file; a package offers one more
-by an entry point in the group ``bertsecrets.override_modes``, under its name; ``module:Class`` and ``file.py:Class``
-name any other. Settings, engine, override, notebook and pages find all of them the same way. Names are known without
-PyTorch.
+A mode is a subclass of :class:`OverrideMode`. The built-in ones are in this file; packages can add modes with an entry
+point in the group ``bertsecrets.override_modes``; ``module:Class`` and ``file.py:Class`` refer to any other. Settings,
+engine, override, notebook and pages find them in the same way. Names are available without PyTorch.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from typing import TYPE_CHECKING, ClassVar
 from bertsecrets.doors import free_names, load_named, load_offer
 from bertsecrets.errors import UserError, choices
 
-# Settings and pages know modes without loading PyTorch.
+# Settings and pages use modes without loading PyTorch.
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class ModeNeed(Enum):
-    """What a mode computes from, beside the heads' outputs."""
+    """Inputs of a mode besides the heads' outputs."""
 
     MEAN_VALUE = "the mean of each head's values over the real tokens"
     VALUES = "the values of every token"
@@ -30,33 +29,33 @@ class ModeNeed(Enum):
     TOKENS = "the special tokens that receive no attention, or attend only to themselves"
     MEAN_OUTPUTS = "each head's mean output over reference examples"
     PEAK_OUTPUTS = "each head's most frequent output over reference examples"
-    FITTED_OUTPUTS = "an output of each head that is fitted to labelled reference examples"
+    FITTED_OUTPUTS = "an output of each head fitted to labelled reference examples"
     DONORS = "the heads' outputs on other examples"
 
 
 PER_TOKEN = frozenset({ModeNeed.VALUES, ModeNeed.ATTENTION, ModeNeed.TOKENS})
-"""Needs that differ between tokens: the variants of a sweep cannot share a pass."""
+"""Needs that differ between tokens, so that the variants of a sweep cannot share a pass."""
 
 OF_CONSTANTS = frozenset({ModeNeed.MEAN_OUTPUTS, ModeNeed.PEAK_OUTPUTS, ModeNeed.FITTED_OUTPUTS})
-"""Needs of a vector for each head."""
+"""Needs that are one vector per head."""
 
 OF_REFERENCES = OF_CONSTANTS | {ModeNeed.DONORS}
-"""Needs of examples beside the judged ones."""
+"""Needs that require examples besides the evaluated ones."""
 
 
 @dataclass(frozen=True)
 class Heads:
-    """What a mode sees of some heads of one layer; None or an error for what it does not need.
+    """A mode's inputs for some heads of one layer; fields it does not need are None or raise an error.
 
     Args:
         layer: The layer.
         output_BSHd: Their outputs: the input of the output projection.
-        mean_value: Makes the mean of their values over the real tokens, ``[B, H, d]``.
-        real_BS: Which tokens are real, bool; None where all variants share a pass.
+        mean_value: Computes the mean of their values over the real tokens, ``[B, H, d]``.
+        real_BS: Which tokens are real, bool; None if all variants share a pass.
         values_BSHd: Their values.
-        attention: Makes their maps ``[B, H, Q, K]``, float32 or wider.
+        attention: Computes their maps ``[B, H, Q, K]``, float32 or wider.
         barred_BS: Which tokens receive no attention, or attend only to themselves, bool.
-        constants_Hd: A vector for each.
+        constants_Hd: One vector per head.
         donated_BSHd: Their outputs on other examples.
     """
 
@@ -72,12 +71,12 @@ class Heads:
 
 
 class OverrideMode:
-    """One way to replace heads; a subclass sets the attributes and :meth:`replacement`.
+    """A way to replace heads; a subclass sets the attributes and :meth:`replacement`.
 
     Attributes:
         name: Its name in settings, tables and W&B.
-        words: What a replaced head's output is, to complete "The output of a disabled head is ...".
-        needs: What it computes from.
+        words: Completes the sentence "The output of a disabled head is ...".
+        needs: Its inputs.
     """
 
     name: ClassVar[str]
@@ -85,7 +84,7 @@ class OverrideMode:
     needs: ClassVar[frozenset[ModeNeed]] = frozenset()
 
     def replacement(self, heads: Heads) -> Tensor:
-        """What takes the place of the heads' outputs, in any shape that broadcasts to ``[B, S, H, d]``."""
+        """The replacement of the heads' outputs, in any shape that broadcasts to ``[B, S, H, d]``."""
         raise NotImplementedError
 
 
@@ -93,9 +92,7 @@ class Uniform(OverrideMode):
     """Every token attends to each of the L real tokens with weight 1/L (Kovaleva et al. 2019, section 4.6)."""
 
     name = "uniform"
-    words = (
-        "the mean of its values over all real tokens, as if every token attended to all alike (Kovaleva et al. 2019)"
-    )
+    words = "the mean of its values over all real tokens, as under uniform attention (Kovaleva et al. 2019)"
     needs = frozenset({ModeNeed.MEAN_VALUE})
 
     def replacement(self, heads: Heads) -> Tensor:
@@ -136,7 +133,7 @@ class Peak(Mean):
 
 
 class Optimal(Mean):
-    """The head's output is one vector, that with the least loss (Li and Janson 2024)."""
+    """The head's output is the constant vector with the least loss (Li and Janson 2024)."""
 
     name = "optimal"
     words = "the vector with the least loss on reference examples (Li and Janson 2024)"
@@ -144,7 +141,7 @@ class Optimal(Mean):
 
 
 class Resample(OverrideMode):
-    """The head's output is that on another example, see :class:`~bertsecrets.attention.donors.DonatedOutputs`."""
+    """The head's output is its output on another example, see :class:`~bertsecrets.attention.donors.DonatedOutputs`."""
 
     name = "resample"
     words = "its output on another example"
@@ -168,10 +165,10 @@ class Identity(OverrideMode):
 
 
 class Cut(OverrideMode):
-    """Nothing is attended to at the tokens of ``away_from``; the other weights stay as they are."""
+    """Attention to the tokens of ``away_from`` is removed; the other weights are unchanged."""
 
     name = "cut"
-    words = "its output without what it takes from the special tokens"
+    words = "its output without the contribution of the special tokens"
     needs = frozenset({ModeNeed.ATTENTION, ModeNeed.VALUES, ModeNeed.TOKENS})
     rescales: ClassVar[bool] = False
 
@@ -184,24 +181,22 @@ class Cut(OverrideMode):
         kept_BHQK = heads.attention().masked_fill(heads.barred_BS[:, None, None], 0)
         if self.rescales:
             kept_BHQK = kept_BHQK / kept_BHQK.sum(-1, keepdim=True).clamp(min=torch.finfo(kept_BHQK.dtype).tiny)
-        # Autocast is still on in a forward pass: it would round the products to half precision.
+        # Autocast is still active in a forward pass and would round the products to half precision.
         with torch.autocast(kept_BHQK.device.type, enabled=False):
             output_BHSd = kept_BHQK @ heads.values_BSHd.transpose(1, 2).to(kept_BHQK.dtype)
         return output_BHSd.transpose(1, 2)
 
 
 class Redirect(Cut):
-    """As ``cut``, but the remaining weights of a row are scaled to sum to one; zero in a row that attends to nothing
-    else.
-    """
+    """As ``cut``, but the remaining weights of a row are rescaled to sum to one; zero in a row without any."""
 
     name = "redirect"
-    words = "its output with the attention to special tokens given to the others"
+    words = "its output with the attention to special tokens redistributed to the others"
     rescales = True
 
 
 class Isolate(OverrideMode):
-    """The tokens of ``away_from`` attend only to themselves; all other rows stay as they are."""
+    """The tokens of ``away_from`` attend only to themselves; all other rows are unchanged."""
 
     name = "isolate"
     words = "its output with special tokens attending only to themselves"
@@ -220,13 +215,13 @@ _OURS: dict[str, OverrideMode] = {
 
 
 _LOADED: dict[str, OverrideMode] = {}
-"""The modes that this process has loaded by ``module:Class`` or ``file.py:Class``, by their names."""
+"""The modes that this process has loaded from ``module:Class`` or ``file.py:Class``, by name."""
 
 
 def mode_names(*, sweeps: bool = False) -> list[str]:
-    """The names of all modes, or of those that a sweep can use: all but those of special tokens.
+    """The names of all modes, or of those for sweeps: all except modes for special tokens.
 
-    Packages' modes are not imported, and all listed.
+    Packages' modes are all listed without being imported.
     """
     loaded = {**_LOADED, **_OURS}
     names = [name for name, mode in loaded.items() if not (sweeps and ModeNeed.TOKENS in mode.needs)]
@@ -234,16 +229,16 @@ def mode_names(*, sweeps: bool = False) -> list[str]:
 
 
 def find_mode(name: str) -> OverrideMode:
-    """A mode by its name, or by ``module:Class`` or ``file.py:Class``; it then has its name in this process.
+    """A mode by its name, ``module:Class`` or ``file.py:Class``; it is then available by name in this process.
 
     Raises:
-        UserError: If there is none, it cannot be imported, or it is not an :class:`OverrideMode` of this name.
+        UserError: If the mode is unknown, cannot be imported, or is not an :class:`OverrideMode` with this name.
     """
     if ":" in name:
         return _load(name)
     if (mode := _OURS.get(name) or _LOADED.get(name)) is not None:
         return mode
-    # Before the import of a package, so that a typo names the choices.
+    # Before importing packages, so that a typo lists the choices.
     if name not in mode_names():
         raise UserError(f"Unknown override mode '{name}'; {choices(str(name), mode_names())}.")
     kind = load_offer("override_modes", name)
@@ -252,18 +247,18 @@ def find_mode(name: str) -> OverrideMode:
     mode = _checked(kind, f"The override mode '{name}' of an installed package")
     if mode.name != name:
         raise UserError(
-            f"The override mode '{name}' of an installed package calls itself {mode.name!r}; give both one name."
+            f"The override mode '{name}' of an installed package is named {mode.name!r} in its class; use one name."
         )
     return mode
 
 
 def loaded_mode(name: str) -> OverrideMode | None:
-    """The mode of this name that was loaded by ``module:Class`` or ``file.py:Class``, to send to another process."""
+    """The mode of this name that was loaded from ``module:Class`` or ``file.py:Class``, to send to another process."""
     return _LOADED.get(name)
 
 
 def keep_mode(mode: OverrideMode) -> None:
-    """Have a mode of another process under its name in this one."""
+    """Register another process's mode by name in this process."""
     _LOADED[mode.name] = mode
 
 
@@ -271,7 +266,7 @@ def _load(name: str) -> OverrideMode:
     mode = _checked(load_named("The override mode", name), f"The override mode '{name}'")
     if mode.name in _OURS or not mode.name.isidentifier():
         raise UserError(
-            f"The override mode '{name}' calls itself {mode.name!r}; give it a name of its own, of letters, digits and "
+            f"The override mode '{name}' is named {mode.name!r}; give it an unused name of letters, digits and "
             "underscores."
         )
     keep_mode(mode)
@@ -280,9 +275,7 @@ def _load(name: str) -> OverrideMode:
 
 def _checked(kind: object, origin: str) -> OverrideMode:
     if not (isinstance(kind, type) and issubclass(kind, OverrideMode)):
-        raise UserError(
-            f"{origin} is {kind!r}; expected a class derived from bertsecrets.attention.modes.OverrideMode."
-        )
+        raise UserError(f"{origin} is {kind!r}; expected a subclass of bertsecrets.attention.modes.OverrideMode.")
     if not isinstance(getattr(kind, "name", None), str):
         raise UserError(f"{origin} has no name; set the attribute name of its class.")
     return kind()

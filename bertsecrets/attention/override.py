@@ -1,6 +1,6 @@
 """Override attention: replace chosen heads at the input of the attention output projection.
 
-There each head is still one slice. The projection mixes the heads: no slice of its output is a head.
+There each head is still one slice; the projection then mixes the heads.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ class HeadEdit:
 
 @dataclass(frozen=True)
 class Source:
-    """What some modes take the replacements from, see :func:`override`."""
+    """Sources of replacements for some modes, see :func:`override`."""
 
     constants_LHd: Tensor | None
     away_from: tuple[int, ...]
@@ -55,7 +55,7 @@ def override(
     away_from: Sequence[int] = (),
     donors: Mapping[str, Tensor] | None = None,
 ) -> Iterator[None]:
-    """Replace the heads named by ``edits`` in every forward pass while open.
+    """Replace the heads in ``edits`` in every forward pass while open.
 
     Contexts nest; the inner edit of a head wins. Gradients flow through the replacement. Works under autocast, in
     DistributedDataParallel and on compiled models (which run eagerly inside).
@@ -68,11 +68,11 @@ def override(
             ``optimal``.
         away_from: Ids of tokens, such as ``[tokenizer.sep_token_id]``; needed by modes ``redirect``, ``cut`` and
             ``isolate``.
-        donors: Keyword arguments of the model with one other example for each example of the batches to come; needed by
-            mode ``resample``, for which they run once, when the context opens.
+        donors: Keyword arguments of the model with one other example for each example of the following batches; needed
+            by mode ``resample``, and run once when the context opens.
 
     Raises:
-        UserError: If a layer, head or mode does not exist, a head is named twice, ``constants_LHd`` is missing or has
+        UserError: If a layer, head or mode does not exist, a head is listed twice, ``constants_LHd`` is missing or has
             the wrong shape, ``away_from`` or ``donors`` is missing, gradient checkpointing would recompute shared
             layers, or another thread uses the model.
     """
@@ -81,7 +81,7 @@ def override(
         raise UserError(f"edits is {edits!r}; give a list of HeadEdit, e.g. [{example}].")
     encoder = describe(model)
     edits_of = _by_layer(encoder, list(edits), constants_LHd, away_from, donors)
-    # Nothing to do must not cost hooks, nor make a compiled model run eagerly.
+    # Without edits, avoid hooks and keep compiled models compiled.
     if not edits_of:
         yield
         return
@@ -114,7 +114,7 @@ def mean_and_spread(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -
     """
     encoder = describe(model)
     device = float64_device(next(encoder.base.parameters()).device)
-    # float64: sums over a million tokens lose digits in float32. The variance below is a difference of large numbers.
+    # float64, because float32 sums over a million tokens lose digits and the variance is a difference of large numbers.
     total_LHd = torch.zeros(encoder.num_layers, encoder.num_heads, encoder.head_dim, dtype=torch.float64, device=device)
     squares_LHd = torch.zeros_like(total_LHd)
 
@@ -128,7 +128,7 @@ def mean_and_spread(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -
 
 
 _BINS, _REACH = 40, 2.0
-"""Bins of a histogram, and how many standard deviations it reaches to either side of the mean."""
+"""Number of histogram bins, and its range in standard deviations on either side of the mean."""
 
 
 @torch.no_grad()
@@ -136,11 +136,10 @@ def peak_head_outputs(model: nn.Module, batches: Iterable[Mapping[str, Tensor]])
     """The peak of each dimension of each head's output, ``[layers, heads, head width]`` float64, for mode ``peak``.
 
     Each dimension has a histogram over all real tokens, with bins of a tenth of its standard deviation; its peak is the
-    centre of the fullest bin, of equals the lowest (Pochinkov et al. 2024). Bins reach two standard deviations to
-    either side of the
-    mean: the mode of a distribution with a single peak lies within 1.74 of them (Johnson and Rogers 1951).
+    centre of the fullest bin, or the lowest one in a tie (Pochinkov et al. 2024). Bins cover two standard deviations on
+    either side of the mean: the mode of a unimodal distribution is within 1.74 (Johnson and Rogers 1951).
 
-    Args and errors as :func:`mean_and_spread`; the batches are gone through twice, which an iterator does not allow.
+    Args and errors as :func:`mean_and_spread`; the batches are read twice, so an iterator is not enough.
     """
     encoder = describe(model)
     mean_LHd, spread_LHd = mean_and_spread(model, batches)
@@ -148,7 +147,7 @@ def peak_head_outputs(model: nn.Module, batches: Iterable[Mapping[str, Tensor]])
     count_LHdb = torch.zeros(*mean_LHd.shape, _BINS, dtype=torch.int64, device=mean_LHd.device)
 
     def add(layer: int, output_NHd: Tensor) -> None:
-        # A dimension that never varies is in the bin of its mean, whose width is 0.
+        # A constant dimension falls into the bin of its mean, of width 0.
         lowest_Hd = mean_LHd[layer] - _REACH * spread_LHd[layer]
         bin_NHd = ((output_NHd - lowest_Hd) / width_LHd[layer]).nan_to_num(nan=0.0, posinf=-1.0, neginf=-1.0).floor()
         inside_NHd = (bin_NHd >= 0) & (bin_NHd < _BINS)
@@ -205,7 +204,7 @@ def _by_layer(
             raise UserError(f"Edit {edit!r} is not a HeadEdit; give e.g. HeadEdit(layer=0, head=1, mode='zero').")
         numbers: dict[str, Any] = {"layer": edit.layer, "head": edit.head}
         for name, value in numbers.items():
-            # True and False are whole numbers to Python, and seldom meant.
+            # Python treats True and False as whole numbers, which is rarely intended.
             if isinstance(value, bool) or not isinstance(value, Integral):
                 raise UserError(f"{name} is {value!r}; expected a whole number from 0.")
         if not 0 <= edit.layer < encoder.num_layers:
@@ -213,17 +212,15 @@ def _by_layer(
         if not 0 <= edit.head < encoder.num_heads:
             raise UserError(f"Head {edit.head} does not exist: the model has heads 0 to {encoder.num_heads - 1}.")
         if (edit.layer, edit.head) in seen:
-            raise UserError(f"Head {edit.head} of layer {edit.layer} is named twice; give one edit per head.")
+            raise UserError(f"Head {edit.head} of layer {edit.layer} is listed twice; give one edit per head.")
         seen.add((edit.layer, edit.head))
         edits_of.setdefault(edit.layer, []).append(edit)
-    # Each mode once: thousands of edits have a few.
+    # Check each mode once, as thousands of edits use few modes.
     for mode in {edit.mode: find_mode(edit.mode) for edit in edits}.values():
         if mode.needs & OF_CONSTANTS:
             check_constants(encoder, mode, constants_LHd)
         if ModeNeed.DONORS in mode.needs and donors is None:
-            raise UserError(
-                f"Mode '{mode.name}' needs other examples to take the heads' outputs from; pass them as donors."
-            )
+            raise UserError(f"Mode '{mode.name}' needs the heads' outputs on other examples; pass these as donors.")
         if ModeNeed.TOKENS in mode.needs and not away_from:
             raise UserError(
                 f"Mode '{mode.name}' needs the tokens whose attention it changes; pass their ids as away_from, "
@@ -233,20 +230,20 @@ def _by_layer(
         getattr(module, "gradient_checkpointing", False) for module in encoder.base.modules()
     ):
         raise UserError(
-            "A model that shares its layers cannot be overridden under gradient checkpointing, which recomputes them "
-            "out of order; call model.gradient_checkpointing_disable() first."
+            "A model with shared layers cannot be overridden under gradient checkpointing, which recomputes them out "
+            "of order; call model.gradient_checkpointing_disable() first."
         )
     return edits_of
 
 
 def check_constants(encoder: Encoder, mode: OverrideMode, constants_LHd: Tensor | None) -> None:
-    """Raise UserError if a mode of constants has none, or of another shape."""
+    """Raise UserError if a mode needs constants that are missing or have the wrong shape."""
     expected = [encoder.num_layers, encoder.num_heads, encoder.head_dim]
     kinds = {ModeNeed.MEAN_OUTPUTS: "mean", ModeNeed.PEAK_OUTPUTS: "peak", ModeNeed.FITTED_OUTPUTS: "optimal"}
     kind = next(name for need, name in kinds.items() if need in mode.needs)
     if constants_LHd is None:
         raise UserError(
-            f"Mode '{mode.name}' needs the heads' {kind} outputs, one vector for each head; compute them with "
+            f"Mode '{mode.name}' needs the heads' {kind} outputs, one vector per head; compute them with "
             f"{kind}_head_outputs."
         )
     if list(constants_LHd.shape) != expected:
@@ -268,14 +265,14 @@ def _replaced(
     """A copy of the heads' outputs with the edited heads replaced.
 
     Args:
-        output_BSHd, values_BSHd: The heads' outputs and values; values only for the modes that need them.
+        output_BSHd, values_BSHd: The heads' outputs and values; values only for modes that need them.
         real_BS: Which tokens are not padding.
         edits: Edits of one layer.
-        source: Where the replacements come from.
-        map_of: From a head to its map, ``[B, Q, K]``, for modes that need maps.
-        barred_BS: Which tokens are those of ``away_from``.
+        source: The source of the replacements.
+        map_of: Maps a head to its attention map, ``[B, Q, K]``, for modes that need maps.
+        barred_BS: Mask of the tokens of ``away_from``.
     """
-    # Written in place, the outputs would change for autograd and for hooks that read them, too.
+    # Not in place, because autograd and other hooks also read the outputs.
     result_BSHd = output_BSHd.clone()
     donated_BSHd = None
     for edit in edits:
@@ -298,7 +295,7 @@ def _replaced(
             else constants_LHd[edit.layer, head].to(output_BSHd),
             None if donated_BSHd is None else donated_BSHd[:, :, head],
         )
-        # Maps and constants are wide even under autocast; the projection expects its own precision.
+        # Maps and constants are float32 even under autocast, but the projection expects its own precision.
         result_BSHd[:, :, head] = mode.replacement(heads).to(output_BSHd.dtype)
     return result_BSHd
 
@@ -316,7 +313,7 @@ def _before_projection(
 ) -> Iterator[None]:
     family = encoder.family
     assert family is not None
-    # Functions, not maps: of all heads of a layer often one is asked for.
+    # Functions, not maps, because often only one head of a layer is needed.
     maps: dict[int, Callable[[int], Tensor]] = {}
     edited = {id(encoder.sites[layer].module): encoder.sites[layer] for layer in edits_of}.values()
     needs = frozenset[ModeNeed]().union(*(find_mode(edit.mode).needs for edits in edits_of.values() for edit in edits))
@@ -328,7 +325,7 @@ def _before_projection(
         def replace(site: AttentionSite, output_BSD: Tensor) -> Tensor | None:
             layer = forward_pass.finish_call(site.module)
             if layer is None and not encoder.shares_layers:
-                # Gradient checkpointing recomputes a layer outside the pass: its heads are replaced again.
+                # Gradient checkpointing recomputes a layer outside the pass, so its heads are replaced again.
                 layer = encoder.sites.index(site)
             projected_BSD = values.pop(id(site.module), None)
             map_of = maps.pop(id(site.module), None)
@@ -350,7 +347,7 @@ def _before_projection(
 
 @contextmanager
 def _keeping_maps(encoder: Encoder, maps: dict[int, Callable[[int], Tensor]]) -> Iterator[None]:
-    """Keep, for each attention module by its id, a function from a head to its map in the call that runs."""
+    """Keep, for each attention module by id, a function from a head to its map in the current call."""
 
     def listen(call: AttentionCall) -> Tensor:
         maps[id(call.module)] = partial(_map_of_head, call)
@@ -379,7 +376,7 @@ def _inside_attention(
     edits_of: dict[int, list[HeadEdit]],
     source: Source,
 ) -> Iterator[None]:
-    """The generic path: replace heads in the output of the attention function, where they are separate."""
+    """The generic path: replace heads in the output of the attention function, where heads are separate."""
 
     def listen(call: AttentionCall) -> Tensor:
         layer = forward_pass.finish_call(call.module)

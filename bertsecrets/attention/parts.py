@@ -1,6 +1,4 @@
-"""Leave out parts of layers: the attention sublayer, the feed-forward sublayer, a group of its neurons, or the whole
-block.
-"""
+"""Skip parts of layers: the attention sublayer, the feed-forward sublayer, a group of its neurons, or the block."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -15,15 +13,15 @@ from bertsecrets.models.encoder import Encoder
 from bertsecrets.results.components import ATTENTION, BLOCK, FEED_FORWARD, GROUP_OF_NEURONS
 
 Rows = Mapping[str, Tensor]
-"""Name of a part -> the rows of a batch in which it is left out, bool ``[R, 1, 1]``."""
+"""Name of a part -> the rows of a batch in which it is skipped, bool ``[R, 1, 1]``."""
 
 
 def check_parts(encoder: Encoder) -> None:
-    """Raise UserError if parts of the encoder's layers cannot be left out."""
+    """Raise UserError if parts of the encoder's layers cannot be skipped."""
     if encoder.family is None:
         raise UserError(
-            f"Model type '{encoder.base.config.model_type}' has no adapter that says where its sublayers are; disable "
-            "heads or layers, or name a family (model.family) that describes the model."
+            f"Model type '{encoder.base.config.model_type}' has no adapter that locates its sublayers; disable heads "
+            "or layers, or set model.family to a family that fits the model."
         )
     for layer in encoder.layers:
         encoder.family.feed_forward(layer)
@@ -31,13 +29,12 @@ def check_parts(encoder: Encoder) -> None:
 
 @contextmanager
 def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Iterator[None]:
-    """While open, outputs of a layer's sublayers, before they are added to the residual stream, or of neurons are 0 in
-    some rows.
+    """While open, set outputs of a layer's sublayers (before the residual stream) or neurons to 0 in some rows.
 
     Args:
         encoder: An encoder of a family with an adapter.
-        layer: The layer; where layers share weights, all of them that do.
-        rows_of: Asked at every call of a sublayer.
+        layer: The layer; layers that share its weights are included.
+        rows_of: Called at every call of a sublayer.
     """
     family, projection = encoder.family, encoder.sites[layer].projection
     assert family is not None
@@ -49,7 +46,7 @@ def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Itera
         groups = {name: rows_R11 for name, rows_R11 in rows_of().items() if name.startswith(GROUP_OF_NEURONS)}
         if not groups:
             return None
-        # A copy: written in place, the neurons would change for autograd and for other hooks, too.
+        # A copy, because autograd and other hooks also read the neurons.
         neuron_RSF = args[0].clone()
         for name, rows_R11 in groups.items():
             group = int(name.removeprefix(GROUP_OF_NEURONS))
@@ -70,17 +67,17 @@ def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Itera
 
 
 def skip(rows: Rows, hidden_RSD: Tensor, next_RSD: Tensor) -> Tensor:
-    """The output of a layer, which in rows without its block is its input."""
+    """The output of a layer, replaced by its input in rows without the block."""
     rows_R11 = rows.get(BLOCK.name)
     return next_RSD if rows_R11 is None else torch.where(rows_R11, hidden_RSD, next_RSD)
 
 
 @contextmanager
 def without_parts(encoder: Encoder, parts: Iterable[tuple[int, str]]) -> Iterator[None]:
-    """Leave out parts of layers, as in :class:`bertsecrets.ablation.plan.Variant`, in every forward pass while open.
+    """Skip parts of layers, as in :class:`bertsecrets.ablation.plan.Variant`, in every forward pass while open.
 
     Raises:
-        UserError: If the encoder's family has no adapter, or does not say where its feed-forward sublayers are.
+        UserError: If the encoder's family has no adapter, or its adapter does not locate the feed-forward sublayers.
     """
     names_of: dict[int, list[str]] = {}
     for layer, name in parts:
@@ -91,7 +88,7 @@ def without_parts(encoder: Encoder, parts: Iterable[tuple[int, str]]) -> Iterato
     check_parts(encoder)
     everywhere_111 = torch.ones(1, 1, 1, dtype=torch.bool, device=next(encoder.base.parameters()).device)
     with follow(encoder) as forward_pass, ExitStack() as stack:
-        # One hook for layers that share a module: the pass says which of them is running.
+        # One hook for layers that share a module; the pass tells which layer is running.
         for layer, module in {id(module): (layer, module) for layer, module in enumerate(encoder.layers)}.values():
             site = encoder.sites[layer].module
 
@@ -102,7 +99,7 @@ def without_parts(encoder: Encoder, parts: Iterable[tuple[int, str]]) -> Iterato
             def finish(
                 _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, site: nn.Module = site
             ) -> Any:
-                # Families and versions of the library pass the hidden states either way.
+                # Families and library versions pass hidden states by position or by name.
                 hidden_BSD = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
                 rows = rows_of(site)
                 forward_pass.finish_call(site)

@@ -1,4 +1,4 @@
-"""Checks of the loaded model on one tiny batch: watching changes nothing, overriding changes the logits, a wrapper does
+"""Check the loaded model on one tiny batch: watching changes nothing, overriding changes the logits, and a wrapper does
 not.
 """
 
@@ -17,17 +17,17 @@ from bertsecrets.models.encoder import Encoder, describe, evaluating, logits_of,
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 
 _LENGTHS = (9, 6)
-"""Real tokens of the two rows."""
+"""Number of real tokens in the two rows."""
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """Largest absolute differences between logits, as measured on one tiny batch.
+    """Largest absolute differences between logits on one tiny batch.
 
     Args:
         watched_difference: With and without a watcher.
         padding_difference: With and without padding.
-        override_differences: For each layer, with all of its heads zeroed and unchanged.
+        override_differences: For each layer, with all of its heads zeroed versus unchanged.
     """
 
     watched_difference: float
@@ -49,7 +49,7 @@ def check_attention(model: nn.Module) -> SelfCheck:
     The model's mode and the random state are restored.
 
     Raises:
-        UserError: If one of these fails.
+        UserError: If a check fails.
     """
     encoder = describe(model)
     with evaluating(encoder.model):
@@ -58,8 +58,8 @@ def check_attention(model: nn.Module) -> SelfCheck:
 
 @torch.no_grad()
 def check_answers(model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
-    """Check that a model answers for texts as wholes, with as many outputs as its configuration says, and a wrapper as
-    it does.
+    """Check that a model has one output row per text, as wide as its configuration says, and that a wrapper has the
+    same logits.
 
     Args:
         model: Any module that contains a classifier or a sentence-embedding model.
@@ -74,7 +74,7 @@ def check_answers(model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
     outputs, said = logits_BC.shape[1], network.config.num_labels
     if outputs != said and not isinstance(network, SentenceEmbedder):
         raise UserError(
-            f"{type(network).__name__} gives {outputs} outputs for a text, but its config.num_labels is {said}; set "
+            f"{type(network).__name__} gives {outputs} outputs per text, but its config.num_labels is {said}; set "
             f"<model>.config.num_labels = {outputs}."
         )
     check_wrapper(model, inputs, logits_BC)
@@ -82,20 +82,20 @@ def check_answers(model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
 
 @torch.no_grad()
 def check_wrapper(model: nn.Module, inputs: Mapping[str, Tensor], logits_BC: Tensor) -> None:
-    """Raise UserError if a module that wraps a library model is not shown to give that model's logits."""
+    """Raise UserError unless a module that wraps a library model has the same logits."""
     network, kind = unwrap(model), type(model)
-    # Without a forward of its own, as a LightningModule that calls its model in its steps, it gives no other answers.
+    # Without its own forward, like a LightningModule that calls its model in its steps, it has no other logits.
     if network is model or kind.forward in (nn.Module.forward, pl.LightningModule.forward):
         return
     inside = next(f"<model>.{path}" for path, part in model.named_modules() if part is network)
     with evaluating(model), eager_execution():
         try:
             answer = model(**inputs)
-        # Whatever a forward of the user's own raises.
+        # A user's forward can raise anything.
         except Exception as error:
             raise UserError(
-                f"{kind.__name__} cannot be called with {', '.join(inputs)} alone ({type(error).__name__}), so it is "
-                f"not known whether it answers as the {type(network).__name__} inside it does; give {inside}."
+                f"{kind.__name__} cannot be called with only {', '.join(inputs)} ({type(error).__name__}), so its "
+                f"logits cannot be compared with those of the {type(network).__name__} inside it; give {inside}."
             ) from error
     logits = getattr(answer, "logits", answer)
     if not isinstance(logits, Tensor):
@@ -105,8 +105,8 @@ def check_wrapper(model: nn.Module, inputs: Mapping[str, Tensor], logits_BC: Ten
         )
     if not same_logits(logits_BC, logits):
         raise UserError(
-            f"{kind.__name__} gives other logits than the {type(network).__name__} inside it, whose heads would be "
-            f"judged by its own answers; give {inside}, or a PreTrainedModel whose own forward makes these logits."
+            f"{kind.__name__} returns logits that differ from those of the {type(network).__name__} inside it, on "
+            f"which heads would be evaluated; give {inside}, or a PreTrainedModel whose forward returns these logits."
         )
 
 
@@ -115,7 +115,7 @@ def _check(encoder: Encoder) -> SelfCheck:
     inputs = _batch(encoder)
     real_BS = inputs["attention_mask"].bool()
     logits_BC = _logits(encoder, inputs)
-    # In steps of the logits' own precision; padding changes the order of sums in every layer.
+    # Relative to the logits' precision, because padding changes the order of sums in every layer.
     tolerance = 2e3 * torch.finfo(logits_BC.dtype).eps * max(1.0, logits_BC.abs().max().item())
 
     layers: list[int] = []
@@ -146,11 +146,11 @@ def _check(encoder: Encoder) -> SelfCheck:
     for layer in range(encoder.num_layers):
         with override(encoder.model, [HeadEdit(layer, head, "zero") for head in range(encoder.num_heads)]):
             moved.append((_logits(encoder, inputs) - logits_BC).abs().max().item())
-        # Exactly: any real effect, however small, shows in the last digit.
+        # Compared exactly, because any real effect shows at least in the last digit.
         if moved[-1] == 0.0:
             raise UserError(
-                f"Zeroing all heads of layer {layer} of {_name(encoder)} does not change the logits, so no head of "
-                "this model can be judged; report the model type."
+                f"Zeroing all heads of layer {layer} of {_name(encoder)} does not change the logits, so this model's "
+                "heads cannot be evaluated; report the model type."
             )
     return SelfCheck(watched, padding, tuple(moved))
 
@@ -160,7 +160,7 @@ def _check_weights(encoder: Encoder) -> None:
         wrong = weight.numel() - int(weight.isfinite().sum())
         if wrong:
             raise UserError(
-                f"The weights of {_name(encoder)} hold NaN or infinity, first in {name} ({wrong:,} of "
+                f"The weights of {_name(encoder)} contain NaN or infinity, first in {name} ({wrong:,} of "
                 f"{weight.numel():,} numbers); give another checkpoint, or fine-tune again with a lower learning rate."
             )
 
@@ -176,7 +176,7 @@ def _batch(encoder: Encoder) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     longest = max(_LENGTHS)
     pad = config.pad_token_id if config.pad_token_id is not None else 0
-    # One less, and then past the padding id, which must not stand inside a text.
+    # Skip the padding id, which must not occur inside a text.
     ids_BS = torch.randint(0, config.vocab_size - 1, (len(_LENGTHS), longest), generator=generator)
     ids_BS[ids_BS >= pad] += 1
     mask_BS = torch.ones_like(ids_BS)
@@ -188,7 +188,7 @@ def _batch(encoder: Encoder) -> dict[str, Tensor]:
 
 def _logits(encoder: Encoder, inputs: dict[str, Tensor]) -> Tensor:
     output = encoder.model(**inputs)
-    # A bare encoder has no logits; its first token's vector serves as well.
+    # A bare encoder has no logits, so its first token's vector is used.
     logits_BC: Tensor = output.logits if hasattr(output, "logits") else output[0][:, 0]
     return logits_BC
 
@@ -198,8 +198,8 @@ def _check_map(layer: int, attention_BHQK: Tensor, real_BS: Tensor, encoder: Enc
     expected = (batch, encoder.num_heads, length, length)
     if tuple(attention_BHQK.shape) != expected:
         raise UserError(
-            f"Layer {layer} of {_name(encoder)} shows a map of shape {list(attention_BHQK.shape)}; "
-            f"expected {list(expected)}."
+            f"Layer {layer} of {_name(encoder)} has a map of shape {list(attention_BHQK.shape)}; expected "
+            f"{list(expected)}."
         )
     rows_BHQ = attention_BHQK.masked_fill(~real_BS[:, None, None, :], 0).sum(-1)
     error = (rows_BHQ - 1).abs().masked_fill(~real_BS[:, None, :], 0).max().item()

@@ -1,4 +1,4 @@
-"""Watch maps and values together: what each head's output is made of, layer by layer."""
+"""Watch maps and values, which determine each head's output, layer by layer."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ def watch_values(model: nn.Module, observer: ValueObserver) -> Iterator[None]:
     """Call ``observer(layer, attention_BHQK, value_BHKd)`` for each layer of every forward pass, in order, while open.
 
     A head's output, the input of the output projection, is ``attention @ value``. Both are float32 or wider and without
-    gradient; otherwise as :func:`~bertsecrets.attention.watch.watch`.
+    gradient; otherwise like :func:`~bertsecrets.attention.watch.watch`.
 
     Args:
         model: Any module that contains a transformers encoder, compiled or not; a compiled model runs eagerly inside.
@@ -50,14 +50,14 @@ def output_weights(model: nn.Module, layer: int) -> Tensor:
 def projected_norms(vector_BHSd: Tensor, gram_Hdd: Tensor) -> Tensor:
     """Norms of heads' vectors after the output projection, ``[B, H, S]``.
 
-    |W v|^2 = v (W'W) v: products of the width of a head instead of that of the model.
+    |W v|^2 = v (W'W) v: products of the head's width instead of the model's.
 
     Args:
         vector_BHSd: Values, or sums of them.
         gram_Hdd: The products W'W of :func:`output_weights`.
     """
     square_BHS = ((vector_BHSd @ gram_Hdd.to(vector_BHSd.dtype)) * vector_BHSd).sum(-1)
-    # Rounding may leave a square of zero slightly below it.
+    # Rounding may leave a zero square slightly negative.
     return square_BHS.clamp(min=0).sqrt()
 
 

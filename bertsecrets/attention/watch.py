@@ -20,10 +20,10 @@ Observer = Callable[[int, Tensor], None]
 def watch(model: nn.Module, observer: Observer) -> Iterator[None]:
     """Call ``observer(layer, attention_BHQK)`` for each layer of every forward pass, in order, while open.
 
-    The maps are attention weights before dropout, float32 (float64 in a float64 model), without gradient; rows of
-    real tokens sum to one, padding receives exactly 0. Only one layer's maps are in memory at a time, unless the
-    observer keeps them. In a family that uses the library's attention interface the model's output is bit-equal to
-    SDPA's. Several observers may watch one model.
+    The maps are attention weights before dropout, float32 (float64 in a float64 model), without gradient; rows of real
+    tokens sum to one, padding receives exactly 0. Only one layer's maps are in memory at a time, unless the observer
+    keeps them. For families that use the library's attention interface, the model's output is bit-identical to SDPA's.
+    Several observers may watch one model.
 
     Args:
         model: Any module that contains a transformers encoder, compiled or not; a compiled model runs eagerly inside.
@@ -117,7 +117,7 @@ def capture(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Tensor]:
 
 
 class _StoppedError(Exception):
-    """Ends the forward pass of a stream that nobody reads any more."""
+    """Ends the forward pass of an abandoned stream."""
 
 
 def map_stream(
@@ -127,16 +127,16 @@ def map_stream(
 ) -> Generator[Tensor, None, None]:
     """The maps of one forward pass, layer by layer; the pass waits while the reader works on a layer.
 
-    With it two models run in step, with only one layer's maps of each in memory. The pass runs in a thread that never
-    runs at the same time as the reader's, so results equal those of a plain call. Close the generator to abandon the
-    pass.
+    With it, two models run in lockstep with only one layer's maps of each in memory. The pass runs in a thread that
+    never runs at the same time as the reader's, so results equal those of a plain call. Close the generator to abandon
+    the pass.
 
     Args:
         model: The model to watch.
         forward: Calls the model; its exceptions are raised in the reader.
         context: Entered in the pass's thread, which does not inherit thread-local settings such as autocast.
     """
-    # Semaphores, not an event: each release lets exactly one side do one step.
+    # Semaphores, not an event, so that each release lets exactly one side do one step.
     turn = threading.Semaphore(0)
     ready = threading.Semaphore(0)
     slot: list[Tensor] = []
@@ -158,13 +158,13 @@ def map_stream(
                     forward()
         except _StoppedError:
             pass
-        # All of them, as a KeyboardInterrupt too must end the reader's wait.
+        # All exceptions, because a KeyboardInterrupt must also end the reader's wait.
         except BaseException as error:
             errors.append(error)
         finally:
             ready.release()
 
-    # A generator alone cannot wait inside a hook, deep in a forward pass; a thread can.
+    # A generator cannot wait inside a hook deep in a forward pass, but a thread can.
     thread = threading.Thread(target=work, name="bertsecrets-reference", daemon=True)
     thread.start()
     try:
@@ -177,7 +177,7 @@ def map_stream(
                 return
             yield slot.pop()
     finally:
-        # The reader may stop anywhere: wake the pass, so that its thread and hooks end.
+        # The reader may stop anywhere, so wake the pass to end its thread and hooks.
         stopped = True
         turn.release()
         thread.join()

@@ -18,17 +18,17 @@ def weight_gradient_norms(
 ) -> Tensor:
     """Frobenius norms of the gradient with respect to each head's query, key and value weights, ``[layers, heads, 3]``.
 
-    Layers that share their weights (ALBERT) share their gradient, too. No parameter receives a gradient; frozen ones do
-    no harm.
+    Layers that share weights (ALBERT) share their gradient. No parameter receives a gradient; frozen parameters are
+    allowed.
 
     Args:
         model: Any module that contains a transformers encoder with a task head, in evaluation mode.
         inputs: The model's keyword arguments, on its device.
-        loss: From logits to a scalar.
+        loss: Maps logits to a scalar.
         context: Context manager for the forward pass, e.g. the trainer's autocast.
 
     Raises:
-        UserError: If the model's family has no adapter, or its heads have no query, key and value weights of their own.
+        UserError: If the model's family has no adapter, or its heads do not have separate query, key and value weights.
     """
     encoder = describe(model)
     check_adapter(encoder, "Gradients of heads' weights need")
@@ -39,8 +39,8 @@ def weight_gradient_norms(
         if len(weights) != 3:
             raise UserError(
                 f"Model type '{encoder.base.config.model_type}' has one map for queries, keys and values, or heads "
-                "that share keys; leave out the measure weight_gradient, or give a model such as BERT with a map for "
-                "each."
+                "that share keys; remove the measure weight_gradient, or give a model with separate maps, such as "
+                "BERT."
             )
         weights_L.append(weights)
     parameters = {id(parameter): parameter for weights in weights_L for parameter, _, _ in weights}

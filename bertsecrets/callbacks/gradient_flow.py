@@ -1,4 +1,4 @@
-"""Gradients and updates by layer and head: do the top layers change more because they receive larger gradients?"""
+"""Gradients and updates by layer and head: do the top layers change more because of larger gradients?"""
 
 import math
 from collections.abc import Callable
@@ -21,23 +21,23 @@ from bertsecrets.results.run import TRAINING, Run
 from bertsecrets.results.table import HeadTable
 
 EVERY_OF_UNKNOWN = 100
-"""Steps between those that are recorded where the number of steps is not known."""
+"""Interval between recorded steps if the number of steps is unknown."""
 
 
 class GradientFlow(pl.Callback, Experiment):
     """Record gradient norms and update sizes of each layer and head during training.
 
-    ``gradient_norm`` is the L2 norm of the gradient before clipping; ``update_ratio`` is the norm of one step's
-    change over the norm of the weights, |dW| / |W|. A layer's numbers cover all its weights. A head's cover
-    its own weights: its rows of the query, key and value projections and its columns of the output projection.
-    Layers that share their weights (ALBERT) share their numbers.
+    ``gradient_norm`` is the L2 norm of the gradient before clipping; ``update_ratio`` is the norm of one step's change
+    over the norm of the weights, |dW| / |W|. A layer's numbers cover all its weights. A head's numbers cover its rows
+    of the query, key and value projections and its columns of the output projection. Layers that share their weights
+    (ALBERT) share their numbers.
 
-    Recording a step takes one copy of the encoder's weights; other steps cost nothing.
+    Recording a step needs one copy of the encoder's weights; other steps cost nothing.
 
     Args:
         run: The run; numbers go to its head table as measure ``gradient_flow``.
-        points: Approximate number of training steps to record, spread evenly, including the first; every 100th where
-            the number of steps is not known.
+        points: Approximate number of training steps to record, spread evenly, including the first; every 100th if the
+            number of steps is unknown.
 
     Raises:
         UserError: If ``points`` is not positive, or the weights are sharded over processes.
@@ -64,14 +64,14 @@ class GradientFlow(pl.Callback, Experiment):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if isinstance(trainer.strategy, SHARDED):
             raise UserError(
-                "The gradient_flow callback needs whole weights, and this strategy shards them; leave it out with "
+                "The gradient_flow callback needs unsharded weights, but this strategy shards them; remove it with "
                 "'~callbacks.gradient_flow'."
             )
         self._encoder = describe(self.holder(pl_module))
         self.run.declare(self.declaration())
 
     def holder(self, module: pl.LightningModule) -> nn.Module:
-        """The part of a module that holds the encoder."""
+        """The part of a module that contains the encoder."""
         return module
 
     def log_layers(self, trainer: pl.Trainer, grid: HeadGrid, step: int) -> None:
@@ -80,7 +80,7 @@ class GradientFlow(pl.Callback, Experiment):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         steps = trainer.estimated_stepping_batches
-        # Infinite or -1 where the end is not known: data without a length, or any number of epochs.
+        # Infinite or -1 if the end is unknown: data without a length, or unlimited epochs.
         self._every = max(1, int(steps) // self.points) if 0 < steps < math.inf else EVERY_OF_UNKNOWN
 
     def on_before_optimizer_step(
@@ -125,7 +125,7 @@ class GradientFlow(pl.Callback, Experiment):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        # Numbers before a checkpoint must be on disk: a run resumed from it does not compute them again.
+        # Numbers before a checkpoint must be on disk, because a resumed run does not recompute them.
         self._flush()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

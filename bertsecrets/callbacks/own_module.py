@@ -1,6 +1,4 @@
-"""Anybody's LightningModule: where its encoder is, what it was called with, how its examples are scored, and where the
-findings go.
-"""
+"""Support for any LightningModule: locate its encoder, record its inputs, score its examples and store the findings."""
 
 import os
 from collections.abc import Mapping, Sequence, Sized
@@ -37,25 +35,25 @@ from bertsecrets.results.run import Run
 from bertsecrets.results.scores import SetScores
 
 HEADS = "heads"
-"""Name of the folder for findings beside the files of a trainer's logger."""
+"""Name of the folder for findings next to the files of a trainer's logger."""
 
 _runs: WeakKeyDictionary[pl.Trainer, dict[str | None, Run]] = WeakKeyDictionary()
-"""The runs that the callbacks of a trainer write to, by the folder that was asked for."""
+"""The runs that a trainer's callbacks write to, by requested folder."""
 
 _untrained: WeakKeyDictionary[pl.Trainer, dict[int, nn.Module]] = WeakKeyDictionary()
-"""Copies of the encoders of a trainer's module before the first step, which its callbacks share."""
+"""Copies of a trainer's encoders before the first step, shared by its callbacks."""
 
 
 class OwnModule:
-    """How callbacks analyse a module that they know nothing of.
+    """Settings for analysing any module with callbacks.
 
     Args:
-        folder: Where findings go; None for ``heads`` beside the files of the trainer's logger.
-        encoder: Path of the encoder in the module, such as ``student.bert``; None if it holds one.
-        dataloader: Which of several validation data loaders is used.
-        tokenizer: The tokenizer of the texts; None for that of the module or its data, if one of them has one.
+        folder: Folder for findings; None for ``heads`` next to the files of the trainer's logger.
+        encoder: Path of the encoder in the module, such as ``student.bert``; None if there is only one.
+        dataloader: Which of several validation data loaders to use.
+        tokenizer: The tokenizer of the texts; None to use the tokenizer of the module or its data, if any.
         outcome: How an example is scored.
-        metric: What effects are judged by; None for accuracy of classes and Pearson's correlation of scores.
+        metric: The metric; None for accuracy of classes and Pearson's correlation of scores.
     """
 
     def __init__(
@@ -71,10 +69,10 @@ class OwnModule:
         self.tokenizer, self.outcome, self.metric = tokenizer, outcome, metric
 
     def holder(self, module: nn.Module) -> nn.Module:
-        """The part of the module that holds the encoder and no other.
+        """The part of the module that contains only this encoder.
 
         Raises:
-            UserError: If there is none, several and none is named, or it is not an encoder.
+            UserError: If there is none, there are several without a path, or it is not an encoder.
         """
         found = models_in(module)
         holder = module
@@ -95,27 +93,28 @@ class OwnModule:
         return holder
 
     def begin(self, trainer: pl.Trainer, module: pl.LightningModule, *, validates: bool = True) -> Run:
-        """Check that the module can be analysed; return the run that takes the findings.
+        """Check that the module can be analysed; return the run for the findings.
 
         Args:
             trainer, module: The trainer and its module.
             validates: Whether the callback analyses validation batches.
 
         Raises:
-            UserError: If weights are sharded, there is no validation, or the folder holds another training's numbers.
+            UserError: If weights are sharded, there is no validation, or the folder contains numbers of another
+                training run.
         """
         sharded = any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules())
-        # By name: the package lightning has classes of its own.
+        # By name, because the package lightning has its own classes.
         kinds = {kind.__name__ for kind in type(trainer.strategy).__mro__}
         if sharded or kinds & {kind.__name__ for kind in SHARDED}:
             raise UserError(
-                "The weights of the module are sharded, so its heads cannot be analysed while it trains; use "
+                "The weights of the module are sharded, so its heads cannot be analysed during training; use "
                 "strategy='ddp', or analyse a checkpoint in one process."
             )
         if validates and trainer.state.fn == "fit" and not trainer.enable_validation:
             raise UserError(
-                "Heads are analysed on validation batches, and this training has no validation; give a validation data "
-                "loader and a validation_step."
+                "Heads are analysed on validation batches, but there is no validation; give a validation data loader "
+                "and a validation_step."
             )
         kind = str(describe(self.holder(module)).model.config.model_type)
         runs = _runs.setdefault(trainer, {})
@@ -125,7 +124,7 @@ class OwnModule:
         return runs[asked]
 
     def untrained(self, trainer: pl.Trainer, module: nn.Module) -> nn.Module:
-        """A copy of the library model as it is when the first callback asks for it."""
+        """A copy of the library model, made when the first callback needs it."""
         model, copies = describe(self.holder(module)).model, _untrained.setdefault(trainer, {})
         if id(model) not in copies:
             copies[id(model)] = deepcopy(model).requires_grad_(False)
@@ -140,7 +139,7 @@ class OwnModule:
         return [step for step in self.recorder(module).steps if step.dataloader == self.dataloader]
 
     def inputs(self, trainer: pl.Trainer, module: pl.LightningModule, label_N: Tensor | None = None) -> RecordedSplit:
-        """What the encoder was called with in the last validation, on all processes.
+        """The encoder's inputs in the last validation, on all processes.
 
         Raises:
             UserError: If it was not called.
@@ -165,10 +164,10 @@ class OwnModule:
             options: Further fields of the context.
 
         Returns:
-            The context, the scores of its set, which has none, and the constant answer.
+            The context, empty scores of its set, and the constant prediction.
         """
         split, steps = self.inputs(trainer, module), self.steps(module)
-        # Texts of one step in several calls are not those of a sampler that repeats them.
+        # Several calls with the same texts in one step do not come from a repeating sampler.
         sizes = [max((len(call.tensors["input_ids"]) for call in step.calls), default=0) for step in steps]
         _warn_of_repeats(trainer, self.dataloader, sum(map(sum, gathered(sizes))), steps)
         task = Task(name=_name(module), metrics=(), texts=1)
@@ -178,10 +177,10 @@ class OwnModule:
     def scored(
         self, trainer: pl.Trainer, module: pl.LightningModule, **options: Any
     ) -> tuple[Context, dict[str, SetScores], str]:
-        """The module on its examples, scored by the outcome; arguments and what it returns as :meth:`watched`.
+        """The module on its examples, scored by the outcome; arguments and return value as :meth:`watched`.
 
-        Where the module's answers are those of its library model, the context has that model and its inputs, whose
-        variants share passes; else every variant takes a pass of the module.
+        If the module's predictions equal its library model's, the context has that model and its inputs, so that
+        variants share passes; otherwise every variant needs a pass of the module.
 
         Raises:
             UserError: If the encoder is not called, or the outcome is not a prediction and a label for each example.
@@ -207,7 +206,7 @@ class OwnModule:
             self.holder(module),
             task,
             self._evaluation,
-            # Only the size of a set is read where there is an outcome.
+            # With an outcome, only the size of a set is read.
             examples,  # type: ignore[arg-type]
             examples.load,
             partial(Reference.sample, inputs),
@@ -241,9 +240,7 @@ class OwnModule:
         )
 
     def _answers_of_model(self, module: pl.LightningModule, examples: OutcomeExamples, context: Autocast) -> bool:
-        """Whether the module's answers are the logits of its library model for the encoder's inputs, on all
-        processes.
-        """
+        """Whether the module's predictions are its library model's logits for these inputs, on all processes."""
         network = describe(self.holder(module)).model
 
         def same(part: Any) -> bool:
@@ -268,27 +265,28 @@ def _name(module: nn.Module) -> str:
 
 
 def _tokenizer_in(*owners: object) -> PreTrainedTokenizerBase | None:
-    """The tokenizer that one of some objects has as an attribute."""
+    """The tokenizer that one of the objects has as an attribute."""
     values = [value for owner in owners if owner is not None for value in vars(owner).values()]
     return next((value for value in values if isinstance(value, PreTrainedTokenizerBase)), None)
 
 
 def _warn_of_repeats(trainer: pl.Trainer, dataloader: int, count: int, steps: Sequence[RecordedStep]) -> None:
-    """Say that a sampler repeats examples, where no index tells which."""
+    """Warn that a sampler repeats examples if no index identifies them."""
     loaders = trainer.val_dataloaders
     listed = [*loaders.values()] if isinstance(loaders, dict) else loaders
     dataset = getattr(listed[dataloader] if isinstance(listed, Sequence) else listed, "dataset", None)
     size = len(dataset) if isinstance(dataset, Sized) else None
     if size is not None and count > size and all(step.index_B is None for step in steps):
         rank_zero_warn(
-            f"{count - size} of {size} validation examples count twice, as the sampler repeats them to give every "
-            "process as many; put the number of each example into its batch as 'index', or validate in one process."
+            f"{count - size} of {size} validation examples count twice, because the sampler repeats them to give "
+            "every process equally many; add each example's number to its batch as 'index', or validate in one "
+            "process."
         )
 
 
 def _new_run(trainer: pl.Trainer, module: pl.LightningModule, asked: str | None, kind: str) -> Run:
     resumes = trainer.state.fn != "fit" or trainer.ckpt_path is not None
-    # One process decides for all.
+    # The first process decides for all.
     path, reason = trainer.strategy.broadcast(_choose_folder(trainer, asked, resumes))
     if reason:
         raise UserError(reason)
@@ -303,11 +301,11 @@ def _new_run(trainer: pl.Trainer, module: pl.LightningModule, asked: str | None,
 
 
 def write_identity(run: Run, module: nn.Module, task: Mapping[str, Any]) -> None:
-    """Write a run's copy of its configuration: what is known of a module of somebody else's.
+    """Write a run's copy of its configuration with the known facts of a user's module.
 
     Args:
         run: The run.
-        module: The module, whose plain hyperparameters tell conditions apart.
+        module: The module, whose plain hyperparameters distinguish conditions.
         task: The task's section.
     """
     settings = {name: value for name, value in getattr(module, "hparams", {}).items() if _is_plain(value)}
@@ -319,7 +317,11 @@ def _choose_folder(trainer: pl.Trainer, asked: str | None, resumes: bool) -> tup
     """The folder, and why it cannot be used."""
     if asked is not None:
         taken = (Path(asked) / CONFIG_COPY).exists() and not resumes
-        reason = f"'{asked}' holds the heads of an earlier training; delete it or give another folder." if taken else ""
+        reason = (
+            f"'{asked}' contains findings of an earlier training run; delete it or give another folder."
+            if taken
+            else ""
+        )
         return asked, reason
     logger = next(iter(trainer.loggers), None)
     folder = Path(trainer.default_root_dir)

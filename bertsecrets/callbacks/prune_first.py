@@ -1,4 +1,4 @@
-"""Remove heads before fine-tuning: the model learns, is validated and is stored without them."""
+"""Remove heads before fine-tuning: the model is trained, validated and stored without them."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -32,7 +32,7 @@ _Count = Annotated[int, Field(ge=1, description="a whole number from 1")]
 
 
 class FixedGates(nn.Module):
-    """A gate of 1 or 0 for each head, which is not trained; stored in checkpoints."""
+    """An untrained gate of 1 or 0 for each head, stored in checkpoints."""
 
     gate_LH: Tensor
 
@@ -46,18 +46,19 @@ class FixedGates(nn.Module):
 
 
 class PruneFirst(pl.Callback):
-    """Remove heads when fine-tuning begins, until ``keep`` are left.
+    """Remove heads when fine-tuning starts, until ``keep`` are left.
 
-    Checkpoints hold which heads are gone, and a loaded checkpoint has them cut off at its output projections.
+    Checkpoints record the removed heads, which are zeroed in the output projections when a checkpoint is loaded.
 
     Args:
         run: The run to write results to.
-        keep: Number of heads to keep; None for all, the whole model to compare with.
-        score: What orders the heads, as in ``prune.scores``; the lowest goes first. ``exact`` speaks of the model
-            before fine-tuning, whose classifier is untrained; a column of ``tables`` may speak of a fine-tuned one.
-        tables: Folders of runs whose columns may serve as scores.
-        iterative: Whether the score is computed anew after each tenth of the heads.
-        examples: Number of training examples that choose the heads.
+        keep: Number of heads to keep; None for all, as the model for comparison.
+        score: The score that orders the heads, as in ``prune.scores``; the lowest is removed first. ``exact`` is
+            computed on the model before fine-tuning, whose classifier is untrained; a column of ``tables`` may come
+            from a fine-tuned model.
+        tables: Folders of runs whose columns can serve as scores.
+        iterative: Whether the score is recomputed after each tenth of the heads.
+        examples: Number of training examples for choosing the heads.
         seed: Seed of a random score.
 
     Raises:
@@ -94,15 +95,15 @@ class PruneFirst(pl.Callback):
         disables = any(isinstance(analysis, DisableAnalysis) for analysis in analyses_of(trainer))
         if disables or any(isinstance(callback, TrainGates) for callback in callbacks):
             raise UserError(
-                "Heads that are removed before fine-tuning cannot be disabled or gated in the same training; leave out "
+                "Heads that are removed before fine-tuning cannot be disabled or gated in the same run; remove "
                 "callbacks.disable and callbacks.gates."
             )
         encoder = describe(pl_module.model)
         total = encoder.num_layers * encoder.num_heads
         if encoder.shares_layers:
             raise UserError(
-                f"The layers of model type '{encoder.model.config.model_type}' share one set of weights, so a head "
-                "removed from one layer would be gone from all of them; choose a model with layers of its own."
+                f"The layers of model type '{encoder.model.config.model_type}' share one set of weights, so removing "
+                "a head from one layer would remove it from all; choose a model without shared layers."
             )
         if self.keep is not None and self.keep > total:
             raise UserError(
@@ -116,7 +117,7 @@ class PruneFirst(pl.Callback):
         assert isinstance(pl_module, SequenceClassifier)
         gates = gates_of(pl_module, FixedGates)
         total = gates.gate_LH.numel()
-        # A resumed training has its gates from the checkpoint.
+        # A resumed run loads its gates from the checkpoint.
         if self.keep is not None and self.keep < total and bool(gates.gate_LH.all()):
             for layer, head in self._removed(trainer, pl_module, data_of(trainer), total - self.keep):
                 gates.gate_LH[layer, head] = 0

@@ -48,7 +48,7 @@ def recorded_inputs(
     pad_id: int,
     label_N: Tensor | None = None,
 ) -> RecordedSplit:
-    """All that the encoder was called with, on all processes; labels are those of each text in order.
+    """All inputs of the encoder, on all processes, with the labels of the texts in order.
 
     Raises:
         UserError: If it was not called.
@@ -65,15 +65,15 @@ def recorded_inputs(
             by_key.setdefault(key, row)
     if not by_key:
         raise UserError(
-            "The encoder was not called in validation; call it in validation_step, or name the encoder that is called: "
-            "encoder='<its attribute in the module>'."
+            "The encoder was not called in validation; call it in validation_step, or choose the encoder that is "
+            "called with encoder='<its attribute in the module>'."
         )
     order = sorted(by_key)
     return RecordedSplit([by_key[key] for key in order], range(len(order)), tokenizer, pad_id, label_N)
 
 
 class OutcomeBatch(Batch):
-    """Some examples of anybody's batch.
+    """Some examples of a user's batch.
 
     Args:
         whole: The batch.
@@ -96,8 +96,8 @@ class OutcomeBatch(Batch):
 
 @dataclass(frozen=True)
 class _Scored:
-    """A step of this process, its answers and labels, and for each example its position in the set; -1 for one that
-    another step has.
+    """A step of this process, its predictions and labels, and the position of each example in the set (-1 if another
+    step has it).
     """
 
     step: RecordedStep
@@ -107,11 +107,11 @@ class _Scored:
 
 
 class OutcomeExamples:
-    """The examples of recorded steps, scored by an outcome; what :class:`~bertsecrets.analysis.Context` loads.
+    """The examples of recorded steps, scored by an outcome, for :class:`~bertsecrets.analysis.Context`.
 
     Args:
         steps: The steps of this process.
-        score: From a batch on the CPU and its number of examples, None if unknown, to answers and labels.
+        score: Maps a batch on the CPU and its number of examples (None if unknown) to predictions and labels.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class OutcomeExamples:
         return self.count
 
     def collected(self) -> tuple[Tensor, Tensor]:
-        """Answers ``[N, C]`` and labels ``[N]`` of all processes, in order."""
+        """Predictions ``[N, C]`` and labels ``[N]`` of all processes, in order."""
         mine = [(part.position_B, part.answers_BC, part.label_B) for part in self.scored]
         parts = [part for of_rank in gathered(mine) for part in of_rank]
         position_N, answers_NC, label_N = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
@@ -161,7 +161,7 @@ class OutcomeBatches:
 
     Args:
         scored: The steps of this process.
-        positions: The positions that are used.
+        positions: The positions to use.
     """
 
     def __init__(self, scored: Sequence[_Scored], positions: set[int]) -> None:
@@ -179,7 +179,7 @@ class OutcomeBatches:
         return len(self.scored)
 
     def __iter__(self) -> Iterator[OutcomeBatch]:
-        # Also steps without a used example: every process takes part when outcomes are gathered.
+        # Include steps without a used example, because every process must take part in gathering outcomes.
         for part in self.scored:
             row_R = self._rows(part)
             yield OutcomeBatch(part.step.batch, row_R, part.position_B[row_R], part.label_B[row_R])

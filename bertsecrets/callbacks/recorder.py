@@ -1,4 +1,4 @@
-"""Record what the encoder of anybody's LightningModule is called with in validation steps."""
+"""Record the encoder inputs of any LightningModule in validation steps."""
 
 import inspect
 import random
@@ -19,7 +19,7 @@ from bertsecrets.data.recorded import EncoderInputs
 from bertsecrets.models.encoder import Encoder
 
 MAX_BYTES = 1 << 30
-"""Memory for recorded batches and inputs in each process."""
+"""Memory limit for recorded batches and inputs per process."""
 
 _STEP = "validation_step"
 
@@ -29,11 +29,11 @@ class RecordedStep:
     """A validation step.
 
     Args:
-        dataloader: Which data loader the batch is from.
+        dataloader: Number of the batch's data loader.
         number: Its number among the steps.
         batch: The batch, on the CPU.
-        index_B: The number of each example, where the batch has an ``index``.
-        calls: The inputs of each call of the encoder; of identical ones the first.
+        index_B: The number of each example, if the batch has an ``index``.
+        calls: The inputs of each call of the encoder; only the first of identical ones.
     """
 
     dataloader: int
@@ -44,7 +44,7 @@ class RecordedStep:
 
     @property
     def nbytes(self) -> int:
-        """Size in memory, as far as tensors are concerned."""
+        """Memory size of the tensors."""
         tensors = [leaf for leaf in tree_leaves(self.batch) if isinstance(leaf, Tensor)]
         return sum(tensor.nbytes for tensor in tensors) + sum(call.nbytes for call in self.calls)
 
@@ -52,24 +52,24 @@ class RecordedStep:
 class Recorder:
     """The validation steps of a module, shared by all callbacks that replay them.
 
-    The encoder is listened to within ``validation_step`` alone: a pass that a callback runs is not recorded. What does
-    not fit in memory is left out, and the steps that stay are a random sample.
+    Only calls within ``validation_step`` are recorded, not passes run by callbacks. If the steps do not fit in memory,
+    a random sample is kept.
 
     Args:
         encoder: The encoder in the module.
-        max_bytes: Memory for what is recorded.
+        max_bytes: Memory limit.
     """
 
     def __init__(self, encoder: Encoder, max_bytes: int = MAX_BYTES) -> None:
         self.encoder, self.max_bytes = encoder, max_bytes
         self.steps: list[RecordedStep] = []
         self.seen = 0
-        """Number of steps, with those that were left out."""
+        """Number of steps, including dropped ones."""
         self._users: set[int] = set()
         self._bytes = 0
 
     def start(self, module: nn.Module, user: object) -> None:
-        """Record the steps of the validation that begins, for one more user; what the last one recorded is dropped."""
+        """Record the steps of the starting validation, for one more user; earlier recordings are dropped."""
         if id(user) in self._users or not self._users:
             self.clear()
             recorders = _listening[module][1] if module in _listening else _listen_to_steps(module)
@@ -78,7 +78,7 @@ class Recorder:
         self._users.add(id(user))
 
     def pause(self, module: nn.Module) -> None:
-        """Let the module be as it was: after a validation it may be copied."""
+        """Restore the module, because it may be copied after a validation."""
         hidden, recorders = _listening.get(module, ({}, []))
         if self not in recorders:
             return
@@ -89,7 +89,7 @@ class Recorder:
             vars(module).update(hidden)
 
     def clear(self) -> None:
-        """Drop what was recorded."""
+        """Drop the recording."""
         self.steps, self.seen, self._bytes = [], 0, 0
         self._users.clear()
 
@@ -104,7 +104,7 @@ class Recorder:
         self.steps.append(step)
         self._bytes += step.nbytes
         while self._bytes > self.max_bytes and len(self.steps) > 1:
-            # By a random number of each step that does not depend on the others: what stays is a random sample.
+            # Keep steps by independent random numbers, so that the kept steps are a random sample.
             left_out = max(self.steps, key=lambda step: random.Random(step.number).random())
             self.steps.remove(left_out)
             self._bytes -= left_out.nbytes
@@ -113,29 +113,29 @@ class Recorder:
 _recorders: WeakKeyDictionary[nn.Module, dict[int, Recorder]] = WeakKeyDictionary()
 
 _listening: WeakKeyDictionary[nn.Module, tuple[dict[str, Any], list[Recorder]]] = WeakKeyDictionary()
-"""Modules whose steps are recorded: the attribute that the recorded step hides, if any, and who records."""
+"""Modules whose steps are recorded: the attribute hidden by the recording step, if any, and the recorders."""
 
 
 def recorder_of(module: nn.Module, encoder: Encoder) -> Recorder:
-    """The recorder that all callbacks share which listen to one encoder of a module."""
+    """The recorder shared by all callbacks for one encoder of a module."""
     return _recorders.setdefault(module, {}).setdefault(id(encoder.base), Recorder(encoder))
 
 
 def _listen_to_steps(module: nn.Module) -> list[Recorder]:
-    """Wrap a module's validation step once for all recorders of its encoders, which join the list."""
+    """Wrap a module's validation step once for all recorders of its encoders."""
     step: Any = getattr(module, _STEP)
     recorders: list[Recorder] = []
 
     @wraps(step)
     def recorded(batch: Any, *args: Any, **options: Any) -> Any:
-        # After the batch: its number and that of its loader, as far as the step takes them.
+        # After the batch come its number and its loader's number, if the step accepts them.
         loader = options.get("dataloader_idx", args[1] if len(args) > 1 else 0)
         with ExitStack() as stack:
             for recorder in recorders:
                 stack.enter_context(recorder.recording(batch, loader))
             return step(batch, *args, **options)
 
-    # An attribute of the object hides the method of its class; a compiled module has one of its own.
+    # An attribute of the object hides the method of its class; a compiled module has its own.
     _listening[module] = {name: value for name, value in vars(module).items() if name == _STEP}, recorders
     vars(module)[_STEP] = recorded
     return recorders
@@ -172,8 +172,8 @@ def listening_to(encoder: Encoder, calls: list[EncoderInputs]) -> Iterator[None]
 
 
 def on_cpu(batch: Any) -> Any:
-    """A copy of a batch on the CPU; what is not a tensor, in whatever containers, stays."""
-    # Not in inference mode, whose tensors cannot take part in a backward pass.
+    """A copy of a batch on the CPU; everything except tensors, in any containers, is unchanged."""
+    # Outside inference mode, whose tensors cannot take part in a backward pass.
     with torch.inference_mode(False):
         return apply_to_collection(batch, Tensor, lambda tensor: tensor.detach().cpu().clone())
 

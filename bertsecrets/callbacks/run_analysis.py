@@ -1,4 +1,4 @@
-"""Run an analysis at validations: the one callback between Lightning and all analyses."""
+"""Run an analysis at validations: the callback between Lightning and all analyses."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -44,10 +44,10 @@ def analyses_of(trainer: pl.Trainer) -> list[Analysis]:
 
 
 class RunAnalysis(pl.Callback):
-    """Run an analysis at the validations at which it is due, write what it found to the run, and log its grids.
+    """Run an analysis at the validations when it is due, write its findings to the run, and log its grids.
 
-    Training is not affected: the model returns to its mode, and the final weights equal those of a run without this
-    callback. Any number of processes gives the results of one.
+    Training is not affected: the model's mode is restored, and the final weights equal those of a run without this
+    callback. Results do not depend on the number of processes.
 
     Args:
         analysis: The analysis.
@@ -79,7 +79,7 @@ class RunAnalysis(pl.Callback):
         self._step: int | None = None
 
     def context(self, trainer: pl.Trainer, module: pl.LightningModule) -> Context:
-        """What the analysis sees."""
+        """The context of the analysis."""
         assert isinstance(module, SequenceClassifier)
         step = current_step(trainer)
         return Context.of_data(
@@ -107,7 +107,7 @@ class RunAnalysis(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if self.reference is None and self.analysis.needs_reference(self.context(trainer, pl_module)):
-            # Copied before a checkpoint is restored: a resumed run needs the same reference.
+            # Copied before a checkpoint is restored, because a resumed run needs the same reference.
             assert isinstance(pl_module, SequenceClassifier)
             self.reference = deepcopy(pl_module.model).requires_grad_(False)
         if self.reference is not None:
@@ -118,9 +118,9 @@ class RunAnalysis(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         context = self.context(trainer, pl_module)
         self.analysis.check_on_device(context)
-        # Lightning sets the step of a resumed training only after this hook.
+        # Lightning sets the step of a resumed run only after this hook.
         if self.analysis.at_start and trainer.ckpt_path is None:
-            # One process may run the model alone, which requires whole weights.
+            # One process may run the model on its own, which requires unsharded weights.
             set_whole(pl_module, True)
             self._analyse(trainer, context)
             set_whole(pl_module, False)
@@ -154,5 +154,5 @@ class RunAnalysis(pl.Callback):
 
     @property
     def state_key(self) -> str:
-        # Several analyses of one training count their validations apart.
+        # Several analyses of one run count their validations separately.
         return self._generate_state_key(name=self.name)

@@ -26,20 +26,19 @@ Kind = TypeVar("Kind", bound=nn.Module)
 class TrainGates(pl.Callback):
     """Multiply every head by a gate during fine-tuning, with a penalty on the expected number of open gates.
 
-    One draw of the gates for each batch while training, deterministic gates in validation. Checkpoints hold the gates,
-    and a loaded checkpoint has them multiplied into its output projections.
+    Gates are drawn once per batch in training and deterministic in validation. Checkpoints store the gates, which are
+    multiplied into the output projections when a checkpoint is loaded.
 
     Args:
         run: The run to write results to.
-        penalty: Penalty for each expected open gate, added to the mean loss.
+        penalty: Penalty per expected open gate, added to the mean loss.
         warmup: Share of all steps over which the penalty rises linearly from 0.
         learning_rate: Peak learning rate of log alpha, with the schedule of the model's.
-        temperature, low, high: Of the gates; the defaults are those of Voita et al.'s code.
-        initial: Probability with which a gate is open at first.
+        temperature, low, high: Parameters of the gates; the defaults are from Voita et al.'s code.
+        initial: Initial probability that a gate is open.
 
     Raises:
-        UserError: If a setting is out of its range, or the model's layers share their weights, or its weights are
-        sharded.
+        UserError: If a setting is out of range, the model's layers share weights, or its weights are sharded.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class TrainGates(pl.Callback):
         high: float = HIGH,
         initial: float = 0.95,
     ) -> None:
-        # Settings out of range are refused here, before any model is loaded.
+        # Reject settings out of range before a model is loaded.
         HardConcrete(1, 1, temperature, low, high, initial)
         self.run = run
         self.penalty = penalty
@@ -66,19 +65,19 @@ class TrainGates(pl.Callback):
         assert isinstance(pl_module, SequenceClassifier)
         if isinstance(trainer.strategy, SHARDED):
             raise UserError(
-                "The gates callback needs whole weights, and this strategy shards them; use trainer.strategy=ddp "
+                "The gates callback needs unsharded weights, but this strategy shards them; use trainer.strategy=ddp "
                 "instead."
             )
         if any(isinstance(analysis, DisableAnalysis) for analysis in analyses_of(trainer)):
             raise UserError(
-                "Heads cannot be disabled while their gates are learned; leave callbacks.disable out and run "
-                "analyze.py checkpoint=<run> analysis=disable afterwards."
+                "Heads cannot be disabled while their gates are learned; remove callbacks.disable and run analyze.py "
+                "checkpoint=<run> analysis=disable afterwards."
             )
         encoder = describe(pl_module.model)
         if encoder.shares_layers:
             raise UserError(
                 f"The layers of model type '{encoder.model.config.model_type}' share one set of weights, so gates of "
-                "single layers cannot be stored in it; choose a model with layers of its own."
+                "single layers cannot be stored in it; choose a model without shared layers."
             )
         if pl_module.head_gates is None:
             gates = HardConcrete(encoder.num_layers, encoder.num_heads, *self.shape)
@@ -108,7 +107,7 @@ class TrainGates(pl.Callback):
 
 
 def gates_of(module: SequenceClassifier, kind: type[Kind]) -> Kind:
-    """The gates that a model is fine-tuned with."""
+    """The gates used in fine-tuning a model."""
     gates = module.head_gates
     assert isinstance(gates, kind)
     return gates

@@ -1,4 +1,4 @@
-"""What callbacks ask of a trainer: its data, the stage and step of their numbers, and its loggers."""
+"""Trainer state for callbacks: its data, the stage and step of their numbers, and its loggers."""
 
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
@@ -26,7 +26,7 @@ def stage_of(trainer: pl.Trainer) -> str:
 
 
 def current_step(trainer: pl.Trainer) -> int:
-    """Optimiser steps that the model was trained for; for a finished checkpoint, in its own training."""
+    """Number of optimiser steps that the model was trained for; for a finished checkpoint, in its own training run."""
     module = trainer.lightning_module
     if stage_of(trainer) == TRAINING or not isinstance(module, SequenceClassifier):
         return trainer.global_step
@@ -34,7 +34,7 @@ def current_step(trainer: pl.Trainer) -> int:
 
 
 def is_last_validation(trainer: pl.Trainer) -> bool:
-    """Whether this validation is the last one of the run: outside ``trainer.fit``, or after its last step.
+    """Whether this is the run's last validation: outside ``trainer.fit``, or after its last step.
 
     In a run that validates its chosen checkpoint after ``trainer.fit``, no validation within it is the last one.
     """
@@ -51,19 +51,19 @@ def is_trained(trainer: pl.Trainer) -> bool:
 
 
 def shows_progress(trainer: pl.Trainer) -> bool:
-    """Whether this process shows progress bars: the first one, unless the trainer has none."""
+    """Whether this process shows progress bars: the first process, unless the trainer has no bars."""
     return trainer.is_global_zero and trainer.progress_bar_callback is not None
 
 
 @runtime_checkable
 class LogsGrids(Protocol):
-    """A logger that takes grids of heads."""
+    """A logger that accepts grids of heads."""
 
     def log_grid(self, grid: HeadGrid, step: int, experiment: Experiment) -> None: ...
 
 
 def log_grids(trainer: pl.Trainer, grids: Iterable[HeadGrid], step: int, experiment: Experiment) -> None:
-    """Hand grids to the trainer's loggers that take them, from the first process."""
+    """Pass grids to the trainer's loggers that accept them, from the first process."""
     for logger in trainer.loggers:
         if trainer.is_global_zero and isinstance(logger, LogsGrids):
             for grid in grids:

@@ -1,1 +1,1 @@
-"""Intervals, tests, corrections and rank correlation for every room above."""
+"""Confidence intervals, tests, multiple-comparison corrections and rank correlation."""

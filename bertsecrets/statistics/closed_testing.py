@@ -1,4 +1,4 @@
-"""How many of many hypotheses are false: bounds by closed testing that hold for every set of them together."""
+"""Bounds on the number of false hypotheses by closed testing, simultaneous over all sets."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,14 +15,15 @@ def largest_undecided(p_V: ArrayLike, alpha: float) -> int:
     """
     sorted_V = np.sort(np.nan_to_num(np.asarray(p_V, np.float64), nan=1.0))
     for size in range(len(sorted_V), 0, -1):
-        # Of all sets of this size, that of the largest p-values is the hardest to reject.
+        # Among all sets of this size, the set of the largest p-values is the hardest to reject.
         if (size * sorted_V[-size:] > alpha * np.arange(1, size + 1)).all():
             return size
     return 0
 
 
 def least_false(p_V: ArrayLike, alpha: float, subset_V: ArrayLike | None = None) -> int:
-    """A number of false hypotheses that is exceeded or reached with probability 1 - ``alpha``, for all sets at once.
+    """Lower confidence bound on the number of false hypotheses with confidence 1 - ``alpha``, simultaneous over all
+    sets.
 
     Closed testing (Goeman and Solari 2011, section 2) with Simes' test, by the shortcut of Goeman, Meijer, Krebs and
     Solari (2019, section 3): ``max_u 1 - u + #{v: h p_v <= u alpha}`` over u = 1, 2, ..., h of
@@ -33,15 +34,15 @@ def least_false(p_V: ArrayLike, alpha: float, subset_V: ArrayLike | None = None)
     Args:
         p_V: P-values, each valid by itself; NaN counts as 1.
         alpha: Probability with which any of the bounds may fail, between 0 and 1.
-        subset_V: Which hypotheses the set holds, bool; None for all.
+        subset_V: Mask of the hypotheses in the set, bool; None for all.
     """
     p = np.nan_to_num(np.asarray(p_V, np.float64), nan=1.0)
     p_S = np.sort(p if subset_V is None else p[np.asarray(subset_V, bool)])
-    # The maximum over no hypotheses has no value.
+    # The maximum over no hypotheses is undefined.
     if not len(p_S):
         return 0
     undecided = largest_undecided(p, alpha)
     u_S = np.arange(1, len(p_S) + 1)
-    # A p-value on the boundary is rejected, as in Simes' test: hence side="right".
+    # A p-value on the boundary is rejected, as in Simes' test, hence side="right".
     below_S = np.searchsorted(undecided * p_S, alpha * u_S, side="right")
     return int((1 - u_S + below_S).max())

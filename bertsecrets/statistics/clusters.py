@@ -1,4 +1,4 @@
-"""Examples that belong together, such as the sentences of one review: only clusters of them are independent."""
+"""Clustered examples, such as the sentences of one review: only clusters are independent."""
 
 import numpy as np
 import scipy
@@ -10,7 +10,7 @@ Clusters = NDArray[np.int64]
 
 
 def numbered(group_N: ArrayLike) -> Clusters:
-    """Clusters from any labels of groups, in order of the labels."""
+    """Clusters from arbitrary group labels, in order of the labels."""
     return np.unique(np.asarray(group_N), return_inverse=True)[1].astype(np.int64).ravel()
 
 
@@ -23,9 +23,9 @@ def cluster_sums(value_XN: ArrayLike, cluster_N: Clusters) -> Array:
 
 
 def by_cluster(value_XN: ArrayLike, cluster_N: Clusters) -> Array:
-    """A number for each cluster, ``[..., K]``, in place of numbers for each example.
+    """One number per cluster, ``[..., K]``, from one number per example.
 
-    Their mean is that over all examples, and its standard error over clusters is the cluster-robust one: the examples'
+    Their mean is the mean over all examples, and its standard error over clusters is cluster-robust: the examples'
     deviations from the mean, summed in each cluster, times K / N (the linearised ratio of two sums; Cochran 1977,
     section 9A).
 
@@ -39,7 +39,7 @@ def by_cluster(value_XN: ArrayLike, cluster_N: Clusters) -> Array:
 
 
 def effective_count(cluster_N: Clusters) -> float:
-    """How many clusters of equal size are worth as much as these: N squared over the sum of squared sizes (Kish 1965).
+    """Effective number of equal-sized clusters: N squared over the sum of squared sizes (Kish 1965).
 
     >>> effective_count(np.array([0, 0, 1, 1])), effective_count(np.array([0, 0, 0, 1]))
     (2.0, 1.6)
@@ -48,10 +48,10 @@ def effective_count(cluster_N: Clusters) -> float:
 
 
 def few_tail(tail: ArrayLike, cluster_N: Clusters) -> Array:
-    """The normal tail at which limits of a normal error reach as far as those of Student's t do at ``tail``.
+    """The normal tail whose limits extend as far as those of Student's t at ``tail``.
 
-    A variance over few clusters is too small by K / (K - 1), and itself uncertain: with the degrees of freedom of
-    :func:`effective_count` less one, at least one.
+    A variance over few clusters is too small by a factor K / (K - 1), and itself uncertain: it has
+    :func:`effective_count` minus one, but at least one, degrees of freedom.
     """
     spread, freedom = _few(cluster_N)
     return np.asarray(scipy.special.ndtr(-scipy.stats.t.isf(np.asarray(tail, np.float64), freedom) * spread))
@@ -69,10 +69,10 @@ def _few(cluster_N: Clusters) -> tuple[float, float]:
 
 
 def signed_sums(net_VK: ArrayLike) -> Array:
-    """Two-sided exact p-values of sums of whole numbers whose signs are fair coins, ``[V]``.
+    """Two-sided exact p-values of sums of whole numbers with random signs, ``[V]``.
 
-    McNemar's exact test where clusters win or lose as a whole: under no change, what a cluster wins less what it loses
-    is as likely to be negative. With one example in each cluster it is McNemar's test.
+    McNemar's exact test for clusters: without a change, each cluster's wins minus losses is as likely negative as
+    positive. With one example per cluster it is McNemar's test.
 
     >>> signed_sums([[-1, -1, -1, 0], [-3, -2, 1, 0]])
     array([0.25, 0.5 ])
@@ -80,7 +80,7 @@ def signed_sums(net_VK: ArrayLike) -> Array:
     net = np.asarray(net_VK, np.int64)
     p_V = np.ones(len(net))
     for row, net_K in enumerate(net):
-        # The number of heads among the clusters of each size is binomial; the sum is that of independent ones.
+        # The number of positive signs among clusters of each size is binomial, and sizes are independent.
         sizes_U, counts_U = np.unique(np.abs(net_K[net_K != 0]), return_counts=True)
         mass = np.ones(1)
         for size, count in zip(sizes_U, counts_U, strict=True):

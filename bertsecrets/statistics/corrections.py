@@ -1,4 +1,4 @@
-"""Corrections for testing many variants at once."""
+"""Corrections for multiple comparisons."""
 
 import numpy as np
 import scipy
@@ -7,14 +7,14 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 
 LEVEL = 0.05
-"""Level of tests of heads, mostly their false discovery rate."""
+"""Level of tests of heads, usually as a false discovery rate."""
 
 
 def holm(p_V: Array) -> Array:
     """P-values adjusted to the family-wise error rate, step-down (Holm 1979)."""
     order_V = np.argsort(p_V)
     count = len(p_V)
-    # scipy has no Holm; statsmodels would be another dependency of a run.
+    # scipy lacks Holm's method, and statsmodels would be another dependency.
     scaled_V = p_V[order_V] * np.arange(count, 0, -1)
     adjusted_V = np.empty(count)
     adjusted_V[order_V] = np.minimum(np.maximum.accumulate(scaled_V), 1)
@@ -22,8 +22,8 @@ def holm(p_V: Array) -> Array:
 
 
 def corrected(p: ArrayLike) -> Array:
-    """P-values of any shape, adjusted to the false discovery rate (Benjamini and Hochberg 1995) over all that are
-    defined; NaN stays NaN.
+    """P-values of any shape, adjusted to the false discovery rate (Benjamini and Hochberg 1995) over all defined ones;
+    NaN stays NaN.
     """
     p_values = np.asarray(p, np.float64)
     defined = np.isfinite(p_values)

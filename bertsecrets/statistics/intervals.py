@@ -1,5 +1,5 @@
-"""Two-sided confidence intervals of a change that a few examples make: mid-p, so as wide as stated on average over few
-counts.
+"""Two-sided confidence intervals of a change due to a few examples: mid-p, with the nominal coverage on average over
+small counts.
 """
 
 from collections.abc import Callable
@@ -24,19 +24,19 @@ def proportion_limits(count_V: ArrayLike, examples: ArrayLike, tail: ArrayLike) 
 
     Args:
         count_V: Counts, 0 to ``examples``.
-        examples: Number of examples, of all or of each.
-        tail: Probability outside of either limit, at most 0.5.
+        examples: Number of examples, one for all or one each.
+        tail: Probability outside each limit, at most 0.5.
     """
     x, examples = np.asarray(count_V, np.float64), np.asarray(examples)
 
     def below(p: Array) -> Array:
-        # P(X > x) + P(X = x) / 2 under the proportion p; a count of 0 or n has its limit at 0 or 1.
+        # P(X > x) + P(X = x) / 2 under the proportion p; a count of 0 or n has a limit at 0 or 1.
         above = np.where(x > 0, scipy.special.betainc(np.maximum(x, 1), examples - np.maximum(x, 1) + 1, p), 1.0)
         last = np.minimum(x, examples - 1)
         most = np.where(x < examples, scipy.special.betainc(last + 1, examples - last, p), 0.0)
         return (above + most) / 2
 
-    # The mean of two distributions has no quantile function, unlike either of them.
+    # The mean of two distributions has no closed quantile function.
     return _between(below, np.asarray(tail, np.float64), x / examples, np.ones_like(x))
 
 
@@ -44,14 +44,14 @@ def weighted_limits(total_V: ArrayLike, variance_V: ArrayLike, largest_V: ArrayL
     """Mid-p gamma limits of sums of weights of events (Fay and Feuer 1997; Fay and Kim 2017), ``[V]`` each.
 
     The limits are the quantiles of the mean of two gamma distributions: one with the mean and variance of the sum, and
-    one with those of the sum with a further event of the largest weight. For equal weights they are the mid-p limits
-    of a Poisson count.
+    one with those of the sum plus one event of the largest weight. For equal weights they are the mid-p limits of a
+    Poisson count.
 
     Args:
         total_V: Sums of the weights w of the events, at least 0.
         variance_V: Sums of w squared.
-        largest_V: The largest weight that an event can have.
-        tail: Probability outside of either limit, at most 0.5.
+        largest_V: The largest possible weight of an event.
+        tail: Probability outside each limit, at most 0.5.
     """
     total, variance, largest = (np.asarray(array, np.float64) for array in (total_V, variance_V, largest_V))
     more, spread = total + largest, variance + largest**2
@@ -60,7 +60,7 @@ def weighted_limits(total_V: ArrayLike, variance_V: ArrayLike, largest_V: ArrayL
         fewer = np.where(total > 0, scipy.special.gammainc(*_shape(total, variance, y)), 1.0)
         return (fewer + np.where(more > 0, scipy.special.gammainc(*_shape(more, spread, y)), 1.0)) / 2
 
-    # Bisection needs an end beyond the limit: a gamma distribution has next to nothing 40 deviations above its mean.
+    # Bisection needs an end beyond the limit: a gamma distribution has almost no mass 40 deviations above its mean.
     most = more + 40 * np.sqrt(spread) + 40 * largest
     return _between(below, np.asarray(tail, np.float64), total, most)
 
@@ -93,23 +93,23 @@ def _between(below: Callable[[Array], Array], tail: Array, middle: Array, most: 
 
 
 def paired_proportions(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> Tail:
-    """Limits of the difference of two paired proportions, won less lost, as a function of the tail.
+    """Limits of the difference of two paired proportions, won minus lost, as a function of the tail.
 
-    The mid-p limits of the two discordant proportions, joined as squares (Newcombe 1998, method 10; Zou and Donner
-    2008) with the correlation of the two cells of a multinomial distribution. They have a width where no pair is
-    discordant.
+    The mid-p limits of the two discordant proportions, combined in quadrature (Newcombe 1998, method 10; Zou and Donner
+    2008) with the correlation of two cells of a multinomial distribution. They have positive width even without
+    discordant pairs.
 
     Args:
-        lost_V: Pairs of which only the first is right.
-        won_V: Pairs of which only the second is right.
-        examples: Number of pairs, of all or of each.
+        lost_V: Pairs in which only the first is right.
+        won_V: Pairs in which only the second is right.
+        examples: Number of pairs, one for all or one each.
     """
     examples = np.asarray(examples)
     lost, won = np.asarray(lost_V, np.float64), np.asarray(won_V, np.float64)
     p_lost, p_won = lost / examples, won / examples
     with np.errstate(divide="ignore", invalid="ignore"):
         correlation = -np.sqrt(p_lost * p_won / ((1 - p_lost) * (1 - p_won)))
-    # 0 / 0 where every pair is lost, or won: the two cells then exclude each other.
+    # 0 / 0 if every pair is lost, or won: the two cells then exclude each other.
     correlation = np.maximum(np.nan_to_num(correlation, nan=-1.0), -1.0)
 
     def limits(tail: Array) -> Limits:
@@ -122,15 +122,15 @@ def paired_proportions(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike)
 def influenced_change(delta_V: ArrayLike, influence_VN: ArrayLike, harm_V: ArrayLike, gain_V: ArrayLike) -> Tail:
     """Limits of a change of any score from the influence of every example, as a function of the tail.
 
-    Where few examples change, the harm and the gain they do are sums of few weighted events, with
-    :func:`weighted_limits`; these are joined as squares (Zou and Donner 2008). Where many change a little, the limits
-    are those of the normal distribution with the variance of the influences (the infinitesimal jackknife).
+    If few examples change, harm and gain are sums of few weighted events, with :func:`weighted_limits` combined in
+    quadrature (Zou and Donner 2008). If many change a little, the limits are normal, with the variance of the
+    influences (the infinitesimal jackknife).
 
     Args:
         delta_V: The observed changes.
         influence_VN: The influence of every example on them, with mean 0; the standard error is its root mean square
-            over the root of N.
-        harm_V, gain_V: The largest loss and gain that one example can make, at least 0.
+            divided by the square root of N.
+        harm_V, gain_V: The largest loss and gain that one example can cause, at least 0.
     """
     delta = np.asarray(delta_V, np.float64)
     share_VN = np.asarray(influence_VN, np.float64) / np.shape(influence_VN)[-1]
@@ -165,22 +165,22 @@ def at_many_tails(limits: Tail, variants: int) -> Limits:
 
 
 def with_unseen(limits: Limits, step: float, chance_VK: ArrayLike, changes_K: ArrayLike, most: float) -> Tail:
-    """Limits that allow for changes which were not seen, as a function of the tail.
+    """Limits that allow for unobserved changes, as a function of the tail.
 
-    The lower limit takes all of them to be losses, the upper one to be gains: each is a quantile of the mixture of
-    confidence distributions that are moved by these numbers of steps.
+    The lower limit treats all of them as losses, the upper limit as gains: each is a quantile of a mixture of
+    confidence distributions shifted by these numbers of steps.
 
     Args:
         limits: From :func:`at_many_tails`.
-        step: The most that one unseen change can do.
-        chance_VK, changes_K: Probability of each number of unseen changes; what is missing to 1 counts as ``most``.
+        step: The largest effect of one unobserved change.
+        chance_VK, changes_K: Probability of each number of unobserved changes; the remainder to 1 counts as ``most``.
         most: The largest possible change.
     """
     low_TV, high_TV = limits
     chance_VK, shift_K = np.asarray(chance_VK, np.float64), step * np.asarray(changes_K, np.float64)
     mixed = [
         _mixture(low_TV, high_TV, shift_K, chance_VK, most),
-        # The upper limits are the lower ones of what is won, with the sign changed.
+        # The upper limits are the negated lower limits of the negated effects.
         _mixture(-high_TV, -low_TV, shift_K, chance_VK, most),
     ]
 
@@ -203,7 +203,7 @@ def _mixture(low_TV: Array, high_TV: Array, shift_K: Array, chance_VK: Array, mo
     mixed_TV = np.full_like(low_TV, np.nan)
     for v in np.flatnonzero(np.isfinite(point_TV).all(axis=0)):
         point_X = np.unique(point_TV[:, v, None] - shift_K)
-        # Below its last point a distribution holds nearly nothing, and what is left of the chances lies lowest.
+        # Below its last point, a distribution has almost no mass, and the remaining probability is lowest.
         below_KX = np.interp(point_X + shift_K[:, None], point_TV[:, v], share_T, left=0.0)
         below_X = chance_VK[v] @ below_KX + max(1 - chance_VK[v].sum(), 0.0)
         positive = below_X > 0

@@ -1,6 +1,6 @@
-"""Tests of a loss that few examples make, and the smallest loss that they rule out: one-sided.
+"""One-sided tests of a loss due to few examples, and the smallest loss that they can rule out.
 
-That none is surer than stated is enumerated for accuracy and simulated for other metrics.
+Their level is checked by enumeration for accuracy and by simulation for other metrics.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 LossTest = Callable[[Array], Array]
-"""One-sided p-values of V losses of at least some size, ``[V]``, from their sizes or one for all: a negative one is a
-gain.
+"""One-sided p-values of V losses of at least a given size, ``[V]``, from one size each or one for all; negative sizes
+are gains.
 """
 
 _LEAST_P = 1e-12
-"""Smaller p-values count as this one; quadrature leaves out less."""
+"""Smaller p-values are rounded up to this; the quadrature error is smaller."""
 _CUT = 1e-14
 # 40 nodes already give p-values to six digits.
 _NODE_Q, _WEIGHT_Q = np.polynomial.legendre.leggauss(64)
@@ -26,12 +26,12 @@ _LEAST_CHANCE = 1e-9
 
 
 def paired_loss(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> LossTest:
-    """Test of a loss of a paired proportion, lost less won, by melded exact limits (Fay and Lumbard 2021).
+    """Test of a loss of a paired proportion, lost minus won, by melded exact limits (Fay and Lumbard 2021).
 
-    A loss is F (1 - 2 T): F the share of discordant pairs, T that of the won among them. The p-value is the probability
-    that it reaches the tested size if both are drawn, independently, from the confidence distributions of their
-    Clopper-Pearson limits: F ~ Beta(m + 1, N - m), T ~ Beta(won, lost + 1), m = lost + won. That is (1 - size)^N
-    without a discordant pair, and McNemar's exact test for a size of 0. No proof is known that the level is kept;
+    A loss is F (1 - 2 T): F the share of discordant pairs, T the share of won pairs among them. The p-value is the
+    probability that it reaches the tested size if both are drawn independently from the confidence distributions of
+    their Clopper-Pearson limits: F ~ Beta(m + 1, N - m), T ~ Beta(won, lost + 1), m = lost + won. This equals (1 -
+    size)^N without discordant pairs, and McNemar's exact test for size 0. There is no known proof of the level;
     ``tests/statistics/test_non_inferiority.py`` enumerates outcomes.
 
     Args:
@@ -42,7 +42,7 @@ def paired_loss(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> Los
 
     def p_values(size: Array) -> Array:
         d, lost, won, n = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in (size, lost_V, won_V, examples)))
-        # Of a gain, the lower limits of F make it small.
+        # For a gain, the lower limits of F make it small.
         loses = d > 0
         first, second = lost + won + loses, n - lost - won + ~loses
         a, b, reach = np.maximum(first, 1), np.maximum(second, 1), np.minimum(np.abs(d), 1)
@@ -63,7 +63,7 @@ def paired_loss(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> Los
         low, high = (scipy.special.logit(np.minimum(end, 1 - _CUT)) for end in (low, high))
         p = _integral(density, low, np.maximum(high, low)) + np.where(loses, 0, scipy.special.betainc(a, b, reach))
         p = np.where(won == 0, np.where(loses, scipy.special.betaincc(a, b, reach), 1), p)
-        # All pairs are discordant, or none is.
+        # All or no pairs are discordant.
         p = np.where(second == 0, np.where(won == 0, 1.0 * (d <= 1), few_won(np.ones((*d.shape, 1)))[..., 0]), p)
         return np.clip(np.where(first == 0, 1, p), _LEAST_P, 1)
 
@@ -71,16 +71,16 @@ def paired_loss(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> Los
 
 
 def influenced_loss(delta_V: ArrayLike, influence_VN: ArrayLike, harm_V: ArrayLike) -> LossTest:
-    """The same of a loss of any score, from the influence of every example: melded gamma limits (Fay and Feuer 1997).
+    """The same for a loss of any score, from the influence of every example: melded gamma limits (Fay and Feuer 1997).
 
-    Harm and gain are sums of weighted events. The harm is drawn from the gamma distribution of its upper limits, with a
-    further event of the largest weight, and the gain from that of its lower limits; about the observed change their
-    difference is the loss.
+    Harm and gain are sums of weighted events. The harm is drawn from the gamma distribution of its upper limits, which
+    has an additional event of the largest weight, and the gain from that of its lower limits; their difference, centred
+    at the observed change, is the loss.
 
     Args:
         delta_V: The observed changes.
         influence_VN: The influence of every example on them, with mean 0.
-        harm_V: The largest loss that one example can make, at least 0.
+        harm_V: The largest loss that one example can cause, at least 0.
     """
     share_VN = np.asarray(influence_VN, np.float64) / np.shape(influence_VN)[-1]
     harm_2V, gain_2V = (
@@ -91,7 +91,7 @@ def influenced_loss(delta_V: ArrayLike, influence_VN: ArrayLike, harm_V: ArrayLi
 
 
 def weighted_loss(delta_V: ArrayLike, harm_2V: ArrayLike, gain_2V: ArrayLike, largest_V: ArrayLike) -> LossTest:
-    """The same from the sums of the weights of harmful and of gainful events, and of their squares, ``[2, V]`` each."""
+    """The same from the sums of weights, and of squared weights, of harmful and gainful events, ``[2, V]`` each."""
     delta, largest = np.asarray(delta_V, np.float64), np.asarray(largest_V, np.float64)
     harm, harm_squares = np.asarray(harm_2V, np.float64)
     gain, gain_squares = np.asarray(gain_2V, np.float64)
@@ -112,7 +112,7 @@ def weighted_loss(delta_V: ArrayLike, harm_2V: ArrayLike, gain_2V: ArrayLike, la
         low = np.log(np.maximum(beyond, scipy.special.gammaincinv(a, _CUT)))
         p = _integral(density, low, np.maximum(high, low))
         p = np.where(gain > 0, p, scipy.special.gammaincc(a, beyond))
-        # Without any harm that can be.
+        # If harm is impossible.
         alone = np.where(gain > 0, scipy.special.gammainc(of_gain, np.maximum(-d, 0) / scale_of_gain), 1.0 * (d <= 0))
         p = np.clip(np.where(harm + largest > 0, p, alone), _LEAST_P, 1)
         return np.where(np.isnan(d), np.nan, p)
@@ -130,18 +130,18 @@ def _gamma(mean: Array, variance: Array) -> tuple[Array, Array]:
 
 
 def _integral(density: Callable[[Array], Array], low: Array, high: Array) -> Array:
-    """From ``low`` to ``high``, of a function of points ``[..., Q]``."""
+    """Integral from ``low`` to ``high`` of a function of points ``[..., Q]``."""
     half = (high - low) / 2
     return np.asarray(half * (density((low + half)[..., None] + half[..., None] * _NODE_Q) * _WEIGHT_Q).sum(-1))
 
 
 def with_unseen_losses(test: LossTest, step: float, chance_VK: ArrayLike, changes_K: ArrayLike) -> LossTest:
-    """A test that allows for changes which were not seen, and takes all of them to be losses.
+    """A test that allows for unobserved changes by treating all of them as losses.
 
     Args:
-        test: The test of what was seen.
-        step: The most that one unseen change can lose.
-        chance_VK, changes_K: Probability of each number of unseen changes; what is missing to 1 may be any loss.
+        test: The test of the observed changes.
+        step: The largest loss of one unobserved change.
+        chance_VK, changes_K: Probability of each number of unobserved changes; the remainder to 1 may be any loss.
     """
     chance_KV, changes = np.asarray(chance_VK, np.float64).T, np.asarray(changes_K)
     likely_K = (chance_KV >= _LEAST_CHANCE).any(1)
@@ -155,9 +155,7 @@ def with_unseen_losses(test: LossTest, step: float, chance_VK: ArrayLike, change
 
 
 def smallest_ruled_out(test: LossTest, alpha: float, most: float) -> Array:
-    """The smallest losses with a p-value of ``alpha`` at most, ``[V]``, from ``-most`` to ``most``; NaN if
-    undefined.
-    """
+    """The smallest losses with p-values of at most ``alpha``, ``[V]``, in ``-most`` to ``most``; NaN if undefined."""
     undefined = np.isnan(test(np.array(most)))
     low, high = np.full(undefined.shape, -most), np.full(undefined.shape, most)
     for _ in range(_STEPS):

@@ -1,4 +1,4 @@
-"""Whether two sets of heads overlap more than chance, given how many of each layer they hold."""
+"""Test whether two sets of heads overlap more than by chance, given their number of heads in each layer."""
 
 from functools import reduce
 
@@ -8,11 +8,12 @@ from scipy import stats
 
 
 def overlap_by_layer(first_LH: ArrayLike, second_LH: ArrayLike) -> tuple[int, float, float]:
-    """Heads in both sets, their expected number, and a two-sided p-value, if each layer's were drawn at random.
+    """Number of heads in both sets, its expectation if heads are drawn at random in each layer, and a two-sided
+    p-value.
 
-    The exact test for several 2 by 2 tables: the number in both is a sum of hypergeometric variables, one for each
-    layer; numbers no likelier than the observed one count (Mehta, Patel and Gray 1985). With one layer it is Fisher's
-    exact test.
+    The exact test for several 2 by 2 tables: the number in both is a sum of hypergeometric variables, one per layer;
+    numbers no more likely than the observed one count (Mehta, Patel and Gray 1985). With one layer it is Fisher's exact
+    test.
 
     Args:
         first_LH, second_LH: Members of the sets, boolean ``[layers, heads]``.
@@ -25,6 +26,6 @@ def overlap_by_layer(first_LH: ArrayLike, second_LH: ArrayLike) -> tuple[int, fl
     ]
     chance_K = reduce(np.convolve, of_layers)
     both = int((first_LH & second_LH).sum())
-    # Rounding must not make equally likely numbers differ.
+    # Rounding must not separate equally likely numbers.
     p = float(chance_K[chance_K <= chance_K[both] * (1 + 1e-7)].sum())
     return both, float(chance_K @ np.arange(len(chance_K))), min(p, 1.0)

@@ -1,4 +1,4 @@
-"""Rank correlation, and whether it is more than chance."""
+"""Rank correlation with intervals and tests."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,8 +13,7 @@ Mask = NDArray[np.bool_]
 
 
 def spearman(first_N: ArrayLike, second_N: ArrayLike) -> float:
-    """Spearman's rank correlation, ties sharing their mean rank; NaN with fewer than three points or without any
-    spread.
+    """Spearman's rank correlation, with mean ranks for ties; NaN with fewer than three points or without variation.
 
     >>> spearman([1, 2, 3], [10, 20, 40])
     1.0
@@ -27,7 +26,7 @@ def spearman(first_N: ArrayLike, second_N: ArrayLike) -> float:
 
 
 FEWEST_POINTS = 8
-"""A correlation over fewer points is shown, but not judged."""
+"""A correlation over fewer points is shown, but not tested."""
 
 _PERMUTATIONS = 9999
 
@@ -40,11 +39,11 @@ class RankCorrelation:
         rho: The correlation; NaN where undefined.
         low, high: 95 % limits (Fisher's z with the variance of Bonett and Wright 2000, for as many points as
             ``effective``); NaN below ``FEWEST_POINTS`` or four effective points.
-        p_value: Two-sided p-value of 9,999 random orders, the same at every call; NaN below ``FEWEST_POINTS``.
+        p_value: Two-sided p-value from 9,999 random orders, the same at every call; NaN below ``FEWEST_POINTS``.
         count: Number of points with both numbers.
-        effective: Number of independent points whose correlation would vary as much by chance: ``1 + 1 / variance``
-            over the orders; NaN below ``FEWEST_POINTS``.
-        within: Of a grid, the correlation of heads with others of their layer; None for points without layers.
+        effective: Effective sample size: number of independent points whose correlation would vary as much by chance:
+            ``1 + 1 / variance`` over the orders; NaN below ``FEWEST_POINTS``.
+        within: For grids, the correlation within layers; None for points without layers.
     """
 
     rho: float
@@ -57,26 +56,25 @@ class RankCorrelation:
 
     @property
     def claim(self) -> "RankCorrelation":
-        """The correlation that a sentence may rest on: that within layers, where there are layers."""
+        """The correlation for claims: within layers, if there are layers."""
         return self.within or self
 
     @property
     def judged(self) -> bool:
-        """Whether there are points enough to judge it."""
+        """Whether there are enough points for a test."""
         return math.isfinite(self.claim.p_value)
 
     @property
     def significant(self) -> bool:
-        """Whether it, of a grid that within layers, differs from 0 at the level of 5 %."""
+        """Whether the correlation (within layers, for grids) differs from 0 at the 5 % level."""
         return self.judged and self.claim.p_value <= 0.05
 
 
 def spearman_within(first_LH: ArrayLike, second_LH: ArrayLike) -> float:
-    """Spearman's correlation of heads with others of their layer: Pearson's, of the ranks in each layer less their
-    mean.
+    """Spearman's correlation within layers: Pearson's correlation of ranks in each layer minus their mean.
 
-    With as many heads in each layer and without ties it is the mean over layers. Heads with NaN are left out; NaN
-    without spread.
+    With equally many heads per layer and no ties, it is the mean over layers. Heads with NaN are ignored; NaN without
+    variation.
 
     >>> spearman_within([[1, 2, 3], [9, 8, 7]], [[1, 2, 3], [4, 5, 6]])
     0.0
@@ -89,18 +87,18 @@ def spearman_within(first_LH: ArrayLike, second_LH: ArrayLike) -> float:
 
 
 def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
-    """Spearman's rank correlation with its limits and p-value; points with NaN are left out.
+    """Spearman's rank correlation with its limits and p-value; points with NaN are ignored.
 
-    Two numbers of the heads of one model can go together because both follow depth. Of grids ``[layers, heads]`` the
-    correlation ``within`` layers is therefore tested beside the total: heads are ranked in their layer, and permuted
-    there. For the total the layers keep their order: those of one grid are shifted in a circle, from a random layer and
-    in a random direction (toroidal shift; Lotwick and Silverman 1982), and heads are permuted within them. That holds
-    its level for profiles that are smooth over depth, and not where both rise or fall steadily, for which no reordering
-    of a few layers does (simulated in ``benchmarks/procedures.py``): of claims, only statements of the ledger rest on
-    the total, and say so. One-dimensional points are exchangeable.
+    Two numbers of a model's heads can correlate because both depend on depth. For grids ``[layers, heads]``, the
+    correlation ``within`` layers is therefore tested as well: heads are ranked and permuted within their layer. For the
+    total, layers keep their order: one grid's layers are shifted circularly, from a random layer and in a random
+    direction (toroidal shift; Lotwick and Silverman 1982), and heads are permuted within them. This keeps its level for
+    profiles that are smooth over depth, but not if both rise or fall steadily, for which no reordering of a few layers
+    does (simulated in ``benchmarks/procedures.py``); only published statements use the total, and they say so.
+    One-dimensional points are exchangeable.
 
     Args:
-        first, second: Numbers of the same points, ``[N]`` or ``[layers, heads]``; of layers without heads, ``[layers,
+        first, second: Numbers of the same points, ``[N]`` or ``[layers, heads]``; for layers without heads, ``[layers,
             1]``.
 
     >>> rank_correlation(range(10), range(10)).p_value
@@ -115,7 +113,7 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
         order_PN = generator.permuted(np.broadcast_to(np.arange(count), (_PERMUTATIONS, count)), axis=1)
         every_N = np.ones(count, np.bool_)
         return _tested(rho, _correlations(x_N, y_N[order_PN], every_N, every_N[order_PN]), count)
-    # Heads without both numbers go last in their layer, where permutations of the others leave them.
+    # Heads without both numbers are placed last in their layer, unaffected by permutations of the others.
     place_LH = np.argsort(~defined, axis=1, kind="stable")
     first, second, defined = (np.take_along_axis(value, place_LH, axis=1) for value in (first, second, defined))
     layers, heads = defined.shape
@@ -141,12 +139,12 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Mean rank correlation over heads between any two of several grids.
+    """Mean pairwise rank correlation over heads between several grids.
 
     Args:
         rho: The mean; NaN where undefined.
         low, high: 95 % limits; NaN with fewer than three layers.
-        p_value: Two-sided p-value of it being equal to a threshold; NaN likewise.
+        p_value: Two-sided p-value for equality with a threshold; NaN likewise.
     """
 
     rho: float
@@ -156,15 +154,14 @@ class Agreement:
 
 
 def agreement(value_GLH: ArrayLike, threshold: float = 0.0) -> Agreement:
-    """How well grids agree on the order of heads, total and with an uncertainty over layers; heads with NaN are left
-    out.
+    """Agreement of grids on the order of heads, with an uncertainty over layers; heads with NaN are ignored.
 
-    Heads of a layer resemble each other, so that whole layers are left out in turn (delete-one-group jackknife; Shao
-    and Wu 1989) and Fisher's z of the mean has Student's t with as many degrees of freedom as layers, less one.
+    Heads of a layer resemble each other, so whole layers are deleted in turn (delete-one-group jackknife; Shao and Wu
+    1989), and Fisher's z of the mean has Student's t with one degree of freedom less than layers.
 
     Args:
-        value_GLH: Two grids or more ``[grids, layers, heads]``.
-        threshold: What the p-value is of, between -1 and 1.
+        value_GLH: At least two grids ``[grids, layers, heads]``.
+        threshold: Threshold of the test, between -1 and 1.
     """
     value_GLH = np.asarray(value_GLH, np.float64)
     layers = np.flatnonzero(np.isfinite(value_GLH).all(0).any(1))
@@ -191,7 +188,7 @@ def _centred_ranks(value_N: Array) -> Array:
 
 
 def _ranks_in_layers(value_LH: Array, defined_LH: Mask) -> Array:
-    """Ranks in each layer less their mean; 0 where undefined."""
+    """Ranks in each layer minus their mean; 0 where undefined."""
     rank_LH = np.zeros(value_LH.shape)
     for rank_H, value_H, defined_H in zip(rank_LH, value_LH, defined_LH, strict=True):
         rank_H[defined_H] = _centred_ranks(value_H[defined_H])
@@ -208,16 +205,16 @@ def _correlations(x: Array, y_P: Array, x_defined: Mask, y_defined_P: Mask) -> A
     with np.errstate(invalid="ignore", divide="ignore"):
         covariance_P = x_N @ y_NP - sum_x_P * sum_y_P / count_P
         variance_P = (x_N**2 @ with_y_NP - sum_x_P**2 / count_P) * (with_x_N @ y_NP**2 - sum_y_P**2 / count_P)
-        # Rounding leaves a little of a variance of 0, which has no correlation.
+        # Rounding can leave a tiny variance instead of 0, which has no correlation.
         rho_P: Array = np.where(variance_P > 1e-9, covariance_P / np.sqrt(np.maximum(variance_P, 0)), 0.0)
     return rho_P
 
 
 def _tested(rho: float, chance_P: Array, count: int) -> RankCorrelation:
-    """A correlation beside those of random orders."""
+    """A correlation compared with those of random orders."""
     if count < FEWEST_POINTS or not math.isfinite(rho):
         return RankCorrelation(rho, math.nan, math.nan, math.nan, count, math.nan)
-    # Rounding must not tell equal correlations apart. The observed order counts as one more: p is never 0.
+    # Rounding must not separate equal correlations. The observed order counts as one more, so p is never 0.
     p_value = float(((np.abs(chance_P) >= abs(rho) - 1e-9).sum() + 1) / (_PERMUTATIONS + 1))
     # The mean square about 0, the correlation without association.
     spread = float((chance_P**2).mean())

@@ -1,4 +1,4 @@
-"""Statistics over seeds: means with intervals, agreement between seeds, differences between conditions."""
+"""Statistics over seeds: means with intervals, agreement between seeds, and differences between conditions."""
 
 import math
 import warnings
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over replicates with its confidence limits, which are NaN for a single replicate."""
+    """A mean over replicates with its confidence limits (NaN for a single replicate)."""
 
     mean: float
     low: float
@@ -52,10 +52,10 @@ def intraclass_correlation(value_NR: ArrayLike) -> float:
     Two-way random effects, absolute agreement, single measurement.
 
     Args:
-        value_NR: ``[heads, replicates]``; heads with an undefined value are left out.
+        value_NR: ``[heads, replicates]``; heads with an undefined value are ignored.
 
     Returns:
-        At most 1; NaN with fewer than two heads or replicates, or where nothing varies at all.
+        At most 1; NaN with fewer than two heads or replicates, or without any variation.
     """
     value_NR = _complete(value_NR)
     heads, replicates = value_NR.shape
@@ -82,13 +82,12 @@ def rank_agreement(value_NR: ArrayLike) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Difference:
-    """One condition less another, head by head.
+    """Difference of two conditions, head by head.
 
     Args:
         delta_LH: Difference of the means.
         p_LH: P-value of no difference; NaN where undefined.
-        over_seeds: Whether it was tested over seeds; else over examples, which says something about these two models
-            only.
+        over_seeds: Whether it was tested over seeds; otherwise over examples, which only applies to these two models.
     """
 
     delta_LH: Array
@@ -99,7 +98,7 @@ class Difference:
 def difference(first_RLH: Array, second_RLH: Array, first_stderr_LH: Array, second_stderr_LH: Array) -> Difference:
     """``first - second`` with a test for each head.
 
-    With two replicates or more of each it is Welch's t test over replicates; otherwise the difference of the means is
+    With at least two replicates of each, Welch's t test over replicates; otherwise the difference of the means is
     compared with its standard error over examples.
 
     Args:
@@ -111,14 +110,14 @@ def difference(first_RLH: Array, second_RLH: Array, first_stderr_LH: Array, seco
     if over_seeds:
         variance_LH = first_RLH.var(axis=0, ddof=1) / len(first_RLH) + second_RLH.var(axis=0, ddof=1) / len(second_RLH)
         with warnings.catch_warnings():
-            # Replicates without any spread are handled below.
+            # Replicates without variation are handled below.
             warnings.simplefilter("ignore", RuntimeWarning)
             p_LH = np.asarray(scipy.stats.ttest_ind(first_RLH, second_RLH, axis=0, equal_var=False).pvalue)
     else:
         variance_LH = first_stderr_LH**2 + second_stderr_LH**2
         with np.errstate(invalid="ignore", divide="ignore"):
             p_LH = 2 * scipy.stats.norm.sf(np.abs(delta_LH) / np.sqrt(variance_LH))
-    # Equal constants differ by nothing; unequal constants differ beyond doubt.
+    # Equal constants do not differ; unequal constants differ with certainty.
     p_LH = np.where(variance_LH == 0, np.where(delta_LH == 0, 1.0, 0.0), p_LH)
     return Difference(delta_LH, p_LH, over_seeds)
 
@@ -135,17 +134,17 @@ def corrected_together(differences: Sequence[Difference]) -> list[Difference]:
 
 @dataclass(frozen=True)
 class SeedEffects:
-    """Mean effects of V variants over seeds, with an uncertainty over seeds and examples.
+    """Mean effects of V variants over seeds, with their uncertainty over seeds and examples.
 
     Args:
         delta: Means over the seeds, ``[V]``.
-        stderr: Their standard errors over seeds and examples, each from its own seeds alone, ``[V]``.
+        stderr: Their standard errors over seeds and examples, each from its own seeds only, ``[V]``.
         error_VK, weight_VK: The error of each mean as a mixture of K normal ones: their standard deviations, and their
             weights, which sum to 1.
-        margin: The loss that matters.
+        margin: The largest acceptable loss.
         level: Level of the limits.
-        largest: The largest change that there can be: no limit lies beyond it.
-        p_examples: P-values of a loss of the margin or more by the noise of examples alone; 0 where unknown.
+        largest: The largest possible change, to which limits are clipped.
+        p_examples: P-values of a loss of at least the margin from the noise of examples only; 0 where unknown.
     """
 
     delta: Array
@@ -164,26 +163,26 @@ class SeedEffects:
 
     @cached_property
     def p_margin(self) -> Array:
-        """One-sided p-values of a loss of the margin or more, ``[V]``: by seeds and examples, and by examples alone."""
-        # A normal error is far too small where seeds share a few lost examples, or might have.
+        """One-sided p-values of a loss of at least the margin, ``[V]``: the larger of seeds and examples, and examples
+        only.
+        """
+        # A normal error is far too small if seeds share, or might share, a few lost examples.
         return np.maximum(self._beyond(self.delta + self.margin), self.p_examples)
 
     @cached_property
     def limits(self) -> tuple[Array, Array]:
-        """Confidence limits of each variant by itself, ``[V]`` each."""
+        """Pointwise confidence limits of each variant, ``[V]`` each."""
         return self._limits((1 - self.level) / 2)
 
     @cached_property
     def limits_simultaneous(self) -> tuple[Array, Array]:
-        """Limits that hold for all variants together (Bonferroni): those of a variant that was picked for its
-        effect.
-        """
+        """Simultaneous limits over all variants (Bonferroni), for variants selected by their effect."""
         return self._limits((1 - self.level) / (2 * len(self.delta)))
 
     def _limits(self, tail: float) -> tuple[Array, Array]:
         largest_V = self.error_VK.max(axis=1)
         low_V, high_V = np.zeros_like(largest_V), largest_V * float(scipy.stats.norm.isf(tail))
-        # Bisection: a quantile of a mixture has no closed form, and lies below that of its widest part.
+        # Bisection, because a quantile of a mixture has no closed form; it is below that of its widest component.
         for _ in range(_BISECTIONS):
             reach_V = (low_V + high_V) / 2
             beyond_V = self._beyond(reach_V) > tail
@@ -193,7 +192,7 @@ class SeedEffects:
     def _beyond(self, distance_V: Array) -> Array:
         """Probability of an error above a distance, ``[V]``."""
         with np.errstate(over="ignore"):
-            # Without any spread the estimate is all there is.
+            # Without variation, there is only the estimate.
             z_VK = distance_V[:, None] / np.maximum(self.error_VK, _TINY)
         return np.asarray((self.weight_VK * scipy.special.ndtr(-z_VK)).sum(axis=1))
 
@@ -201,38 +200,38 @@ class SeedEffects:
 _TINY = 1e-150
 _BISECTIONS = 60
 _FEWEST = 6
-"""With fewer variants whose seeds differ, how variances vary over variants cannot be told."""
+"""With fewer variants whose seeds differ, the distribution of variances over variants cannot be estimated."""
 _ANYWHERE = 3.0
-"""How many variants' worth of the prior lies evenly over all variances on a log scale."""
+"""Weight, in variants, of a log-uniform component of the prior of variances."""
 _STEP = 0.5
-"""Of the logarithm of variances."""
+"""Grid step of the logarithm of variances."""
 _STEPS = 100
 
 
 def effects_over_seeds(
     delta_SV: Array, shared_V: Array, noise_V: Array, *, margin: float, level: float, largest: float = math.inf
 ) -> SeedEffects:
-    """Mean effects over seeds, all judged on the same examples, as a statement about other seeds and other examples.
+    """Mean effects over seeds on the same examples, with uncertainty for other seeds and other examples.
 
-    The variance of a mean is ``s² / S + c``: the variance between the S observed effects holds the spread between seeds
-    and the noise of examples that each seed has to itself, and ``c``, the mean covariance over examples of two seeds,
-    adds the noise that they share. It is unbiased (a random-effects model with crossed seeds and examples; Searle,
-    Casella and McCulloch 1992, chapter 5). A bootstrap of seeds and examples (Sellam et al. 2022) counts the noise of
-    examples twice or three times.
+    The variance of a mean is ``s² / S + c``: the variance between the S observed effects includes the variation between
+    seeds and each seed's own example noise, and ``c``, the mean covariance over examples of two seeds, adds the noise
+    that they share. It is unbiased (a random-effects model with crossed seeds and examples; Searle, Casella and
+    McCulloch 1992, chapter 5). A bootstrap of seeds and examples (Sellam et al. 2022) counts the example noise two or
+    three times.
 
-    A few seeds do not tell s²: it is learned from all variants (empirical Bayes; Smyth 2004), and is never below what
-    the examples alone make. It is taken in proportion to the standard error over examples: variants that change more
-    vary more over seeds, but one that changes little in these few seeds is not therefore certain. The prior has no
-    fixed shape, but is the most likely one on a grid (Ignatiadis and Sen 2025): an inverse gamma prior fits a few
-    variants of large variance badly and finds them needed. P-values and limits are averages over the variances that are
-    possible given s². With few variants, or variants without any noise, every variance is as possible on a log scale:
-    Student's t with S - 1 degrees of freedom, if no noise is shared.
+    A few seeds estimate s² poorly, so it is shrunk over all variants (empirical Bayes; Smyth 2004), and never below the
+    example noise. It is modelled in proportion to the standard error over examples: variants that change more vary more
+    over seeds, but a variant that changes little in these few seeds is not therefore certain. The prior is
+    nonparametric, fitted by maximum likelihood on a grid (Ignatiadis and Sen 2025); an inverse gamma prior fits a few
+    variants of large variance badly and calls them needed. P-values and limits are averaged over the posterior of
+    variances. With few variants, or variants without noise, the prior is log-uniform, which gives Student's t with S -
+    1 degrees of freedom if no noise is shared.
 
     Args:
         delta_SV: Effects of V variants with S seeds.
-        shared_V: Mean covariance over examples of two seeds' effects; negative ones count as 0, NaN as unknown.
+        shared_V: Mean covariance over examples of two seeds' effects; negative values count as 0, NaN as unknown.
         noise_V: Mean variance over examples of one seed's effect (both: :func:`noise_of_examples`).
-        margin: The loss that matters.
+        margin: The largest acceptable loss.
         level: Level of the limits.
         largest: The largest change that there can be.
 
@@ -242,13 +241,13 @@ def effects_over_seeds(
     seeds = len(delta_SV)
     if seeds < 2:
         raise UserError(
-            f"An interval over seeds needs two seeds or more, but there is {seeds}; compare runs of more seeds."
+            f"An interval over seeds needs at least two seeds, but there is {seeds}; compare runs with more seeds."
         )
     observed_V, shared_V = delta_SV.var(axis=0, ddof=1), np.maximum(shared_V, 0)
     own_V = np.maximum(noise_V - shared_V, 0)
     telling_V = (observed_V > 0) & (noise_V > 0)
     if telling_V.sum() < _FEWEST:
-        # Far up: two seeds rule out hardly any variance.
+        # A wide range, because two seeds exclude hardly any variance.
         telling_V, scale_V, least, most = np.zeros_like(telling_V), observed_V, -6.0, 46.0
     else:
         typical = math.exp(np.log(noise_V[telling_V]).mean())
@@ -267,8 +266,8 @@ def effects_over_seeds(
 
 
 def _likelihood(observed_V: Array, variance_VK: Array, freedom: int) -> Array:
-    """Likelihood of variances given one observed with so many degrees of freedom, relative to the most likely one,
-    ``[V, K]``.
+    """Likelihood of variances given an observed variance and its degrees of freedom, relative to the maximum, ``[V,
+    K]``.
     """
     variance_VK = np.maximum(variance_VK, _TINY)
     log_VK = -freedom / 2 * (np.log(variance_VK) + observed_V[:, None] / variance_VK)
@@ -276,8 +275,8 @@ def _likelihood(observed_V: Array, variance_VK: Array, freedom: int) -> Array:
 
 
 def _posterior(likelihood_VK: Array, telling_V: NDArray[np.bool_]) -> Array:
-    """How probable each variance is, ``[V, K]``, by the prior that makes what telling variants show most likely; even
-    without any.
+    """Posterior probability of each variance, ``[V, K]``, with a maximum likelihood prior from informative variants;
+    uniform without any.
     """
     size = likelihood_VK.shape[1]
     prior_K = np.full(size, 1 / size)
@@ -292,19 +291,19 @@ def _posterior(likelihood_VK: Array, telling_V: NDArray[np.bool_]) -> Array:
 
 
 def partial_conjunction(p_SV: ArrayLike, fewest: int) -> Array:
-    """P-values of fewer than ``fewest`` of S seeds having the effect, ``[V]``.
+    """P-values for fewer than ``fewest`` of S seeds having the effect, ``[V]``.
 
     Simes' test of the S - ``fewest`` + 1 largest p-values (Benjamini and Heller 2008, section 2): with ``fewest`` = S
-    the largest p-value, which is valid however the seeds depend on each other; with 1 that of Simes over all. An effect
-    shown for some number of seeds is shown for every smaller one. For fewer than S, the seeds' p-values must be
-    independent or positively dependent, as in :func:`bertsecrets.statistics.closed_testing.least_false`.
+    the largest p-value, valid under any dependence; with 1, Simes' test over all. An effect significant for some number
+    of seeds is significant for every smaller number. For fewer than S, the seeds' p-values must be independent or
+    positively dependent, as in :func:`bertsecrets.statistics.closed_testing.least_false`.
 
     Args:
         p_SV: P-values of V effects with S seeds; NaN counts as 1.
         fewest: 1 to S.
 
     Raises:
-        ValueError: If ``fewest`` lies outside of that.
+        ValueError: If ``fewest`` is out of range.
     """
     p_SV = np.sort(np.nan_to_num(np.asarray(p_SV, np.float64), nan=1.0), axis=0)
     if not 1 <= fewest <= len(p_SV):
@@ -315,17 +314,18 @@ def partial_conjunction(p_SV: ArrayLike, fewest: int) -> Array:
 
 
 def seeds_shown(p_SV: ArrayLike, level: float, *, family_wise: bool = True) -> NDArray[np.int64]:
-    """In how many of S seeds each of V effects is shown, at least; 0 for none, ``[V]``.
+    """Lower bound on the number of S seeds with each of V effects; 0 for none, ``[V]``.
 
-    All numbers of seeds and all effects are one family of partial conjunctions. Family-wise: every p-value of at most
-    ``level`` over the number of effects that are not yet shown in all S seeds is rejected, again until nothing changes
-    (a sequentially rejective procedure; Goeman and Solari 2010): an effect's p-values grow with the number of seeds, so
-    that one false claim on an effect includes that on its largest number. Else by Benjamini and Hochberg (1995).
+    All numbers of seeds and all effects are one family of partial conjunctions. Family-wise: p-values of at most
+    ``level`` divided by the number of effects not yet significant in all S seeds are rejected, repeatedly until nothing
+    changes (a sequentially rejective procedure; Goeman and Solari 2010). An effect's p-values increase with the number
+    of seeds, so any false claim about an effect includes that about its largest number. Otherwise by Benjamini and
+    Hochberg (1995).
 
     Args:
         p_SV: As for :func:`partial_conjunction`.
-        level: Probability of any false claim, or rate of false ones among all.
-        family_wise: Which of both.
+        level: Family-wise error rate, or false discovery rate.
+        family_wise: Which of the two to control.
     """
     p_UV = np.stack([partial_conjunction(p_SV, fewest) for fewest in range(1, len(np.asarray(p_SV)) + 1)])
     if not family_wise:
@@ -342,18 +342,19 @@ def noise_of_examples(resampled_SRV: Array) -> tuple[Array, Array]:
     """Mean covariance over examples of the effects of two different seeds, and mean variance of one seed's, ``[V]``
     each.
 
-    NaN with fewer than two complete resamples, the first also with one seed.
+    NaN with fewer than two complete resamples; the covariance also with one seed.
 
     Args:
         resampled_SRV: Effects of V variants with S seeds under R resamples of the examples, the same resamples for
-            every seed. A resample in which the effect of a seed is undefined is left out.
+            every seed. Resamples with an undefined effect are ignored.
     """
     seeds = len(resampled_SRV)
     complete_RV = np.isfinite(resampled_SRV).all(axis=0)
     complete_SRV = np.where(complete_RV, resampled_SRV, np.nan)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Mean of empty slice|Degrees of freedom", RuntimeWarning)
-        # The variance of a sum is the sum of all covariances; less the variances, those of different seeds remain.
+        # The variance of a sum is the sum of all covariances; subtracting the variances leaves those of different
+        # seeds.
         of_sum_V = np.nanvar(complete_SRV.sum(axis=0), axis=0, ddof=1)
         variance_V = np.nanvar(complete_SRV, axis=1, ddof=1).sum(axis=0)
     shared_V = (of_sum_V - variance_V) / (seeds * (seeds - 1) or np.nan)
@@ -362,10 +363,10 @@ def noise_of_examples(resampled_SRV: Array) -> tuple[Array, Array]:
 
 
 def noise_of_errors(error_SV: ArrayLike) -> tuple[Array, Array]:
-    """The same of numbers of which only the standard errors are known: errors of two seeds count as going the same way.
+    """The same if only standard errors are known: errors of different seeds are treated as perfectly correlated.
 
     Args:
-        error_SV: Standard errors over examples of V numbers with S seeds, two or more.
+        error_SV: Standard errors over examples of V numbers with S seeds, at least two.
 
     >>> [noise.round(3).tolist() for noise in noise_of_errors([[0.1], [0.3]])]
     [[0.03], [0.05]]
@@ -376,16 +377,17 @@ def noise_of_errors(error_SV: ArrayLike) -> tuple[Array, Array]:
 
 
 def interval_over_seeds(interval_S3: ArrayLike, level: float, *, symmetric: bool = False) -> Interval:
-    """The mean of seeds that answer the same examples, over seeds and examples, from each seed's interval over
+    """The mean of seeds on the same examples, with an interval over seeds and examples, from each seed's interval over
     examples.
 
-    The errors of the seeds count as going the same way. One seed keeps its own interval; NaN where a limit is unknown.
+    The seeds' errors are treated as perfectly correlated. A single seed keeps its interval; NaN where a limit is
+    unknown.
 
     Args:
         interval_S3: Each seed's number and the limits of its interval at ``level``.
         level: Level of the limits, 0 to 1.
-        symmetric: Whether the two sides of several seeds' interval are alike; else they may differ, e.g. near the ends
-            of a metric.
+        symmetric: Whether the interval of several seeds is symmetric; otherwise it can be asymmetric, e.g. near the
+            ends of a metric.
 
     >>> interval_over_seeds([[0.5, 0.4, 0.7], [0.5, 0.4, 0.7]], 0.95)
     Interval(mean=0.5, low=0.4, high=0.7, count=2)

@@ -1,4 +1,4 @@
-"""Area under the ROC curve with an interval that small samples can bear."""
+"""Area under the ROC curve with an interval suited to small samples."""
 
 import math
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ class Area:
     """An area under the ROC curve.
 
     Args:
-        value: The chance that a positive case scores higher than a negative one, ties counting half; NaN where all
-            cases are of one class.
+        value: The probability that a positive case scores higher than a negative one, with ties counting half; NaN if
+            all cases are in one class.
         low, high: Ends of the 95 % interval.
         positive, negative: Numbers of cases.
     """
@@ -30,7 +30,8 @@ class Area:
 
 
 def area_under_curve(score_N: ArrayLike, positive_N: ArrayLike) -> Area:
-    """The area, with the interval of Newcombe 2006 (method 5), which has a width even where the classes do not overlap.
+    """The area, with the interval of Newcombe 2006 (method 5), which has positive width even if the classes do not
+    overlap.
 
     >>> area = area_under_curve([0.1, 0.4, 0.35, 0.8], [False, False, True, True])
     >>> area.value, round(area.low, 3), round(area.high, 3)
@@ -52,7 +53,7 @@ def area_under_curve(score_N: ArrayLike, positive_N: ArrayLike) -> Area:
         variance = theta * (1 - theta) * (1 + extra * ((1 - theta) / (2 - theta) + theta / (1 + theta))) / (m * n)
         return float(abs(theta - value) - z * math.sqrt(variance))
 
-    # At 0 and 1 the variance is 0, too, and the value would be taken for its own limit.
+    # At 0 and 1 the variance is also 0, and the value would be its own limit.
     inside = min(max(value, _NEAR), 1 - _NEAR)
     low = optimize.brentq(beyond, 0.0, inside) if value > 0 else 0.0
     high = optimize.brentq(beyond, inside, 1.0) if value < 1 else 1.0

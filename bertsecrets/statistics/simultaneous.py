@@ -1,4 +1,4 @@
-"""Limits and tests of many effects on the same examples that hold for all of them together."""
+"""Simultaneous limits and tests of many effects on the same examples."""
 
 import numpy as np
 import scipy
@@ -12,20 +12,20 @@ _DRAWS = 10_000
 def error_correlation(influence_VN: ArrayLike, largest_V: ArrayLike) -> Array:
     """Correlation of the errors of V effects on the same N examples, ``[V, V]``.
 
-    That of their influences: effects that move the same examples err together. An effect of few examples has one more
-    event of the largest size that no other effect shares, as in
-    :func:`bertsecrets.statistics.intervals.weighted_limits`: two effects that moved one and the same example are not
-    known to move the same examples again.
+    Computed from their influences: effects on the same examples have correlated errors. An effect due to few examples
+    gets one more event of the largest size that no other effect shares, as in
+    :func:`bertsecrets.statistics.intervals.weighted_limits`: two effects that changed the same example need not change
+    the same examples again.
 
     Args:
         influence_VN: Influence of each example on each effect, as in ``influences``; NaN counts as none.
-        largest_V: The largest change of the effect that one example can make, at least 0.
+        largest_V: The largest change of the effect that one example can cause, at least 0.
     """
     share_VN = np.nan_to_num(np.asarray(influence_VN, np.float64)) / np.shape(influence_VN)[-1]
     unseen_V = np.asarray(largest_V, np.float64) ** 2
     covariance_VV = share_VN @ share_VN.T
     variance_V = np.diag(covariance_VV) + unseen_V
-    # An effect that nothing can move has no error; it counts as an independent one.
+    # An effect that cannot change has no error and counts as independent.
     size_V = np.sqrt(np.where(variance_V > 0, variance_V, 1.0))
     correlation_VV = covariance_VV / np.outer(size_V, size_V)
     np.fill_diagonal(correlation_VV, 1.0)
@@ -33,40 +33,39 @@ def error_correlation(influence_VN: ArrayLike, largest_V: ArrayLike) -> Array:
 
 
 def joint_draws(correlation_VV: ArrayLike, generator: np.random.Generator, draws: int = _DRAWS) -> Array:
-    """Draws from the joint distribution of V standardised errors, ``[V, R]``, each standard normal by itself.
+    """Draws from the joint distribution of V standardised errors, ``[V, R]``, each marginally standard normal.
 
-    For many examples it is the distribution of the Gaussian multiplier bootstrap (Chernozhukov, Chetverikov and Kato
+    For many examples, this is the distribution of the Gaussian multiplier bootstrap (Chernozhukov, Chetverikov and Kato
     2013), without a multiplier for every example.
     """
-    # Not Cholesky's root, which needs a matrix of full rank: effects that move the same examples make it singular.
+    # Not Cholesky, which needs full rank: effects on the same examples make the matrix singular.
     value_V, vector_VV = np.linalg.eigh(np.asarray(correlation_VV, np.float64))
-    # Of effects that err as one, rounding leaves eigenvalues just below 0.
+    # For perfectly correlated errors, rounding leaves eigenvalues just below 0.
     root_VV = vector_VV * np.sqrt(value_V.clip(min=0))
     return np.asarray(root_VV @ generator.standard_normal((len(root_VV), draws)))
 
 
 def simultaneous_tail(draw_VR: Array, alpha: float) -> float:
-    """The tail outside of either limit of each effect with which all limits hold together with probability 1 -
-    ``alpha``.
+    """The tail per limit at which all limits jointly have confidence 1 - ``alpha``.
 
-    The tail beyond the 1 - alpha quantile of the largest absolute draw (max-t; Romano and Wolf 2005). Between
-    alpha / 2 for effects that err as one and that of Bonferroni, alpha / (2 V).
+    The tail beyond the 1 - alpha quantile of the largest absolute draw (max-t; Romano and Wolf 2005). Between alpha / 2
+    for perfectly correlated errors and Bonferroni's alpha / (2 V).
     """
     largest_R = np.abs(draw_VR).max(axis=0)
     tail = float(scipy.special.ndtr(-np.quantile(largest_R, 1 - alpha)))
-    # The quantile of finitely many draws can leave what theory allows.
+    # The quantile of finitely many draws can exceed the theoretical range.
     return min(max(tail, alpha / (2 * len(draw_VR))), alpha / 2)
 
 
 def step_down(p_V: ArrayLike, draw_VR: Array) -> Array:
     """One-sided p-values adjusted to the family-wise error rate, step-down, ``[V]``; NaN stays NaN.
 
-    The k-th smallest p-value becomes the probability that the smallest p-value of the hypotheses not yet rejected is as
-    small (Romano and Wolf 2005; Westfall and Young 1993, section 2.6). The bound of Holm (1979) stands where it is
-    smaller than what the draws can show.
+    The k-th smallest p-value becomes the probability that the smallest p-value among hypotheses not yet rejected is as
+    small (Romano and Wolf 2005; Westfall and Young 1993, section 2.6). Holm's bound (1979) is used where it is smaller
+    than the resolution of the draws.
 
     Args:
-        p_V: One-sided p-values of the hypotheses, each valid by itself; an effect in the other direction has 1.
+        p_V: Marginally valid one-sided p-values of the hypotheses; an effect in the other direction has 1.
         draw_VR: From :func:`joint_draws`.
     """
     p = np.asarray(p_V, np.float64)
@@ -79,7 +78,7 @@ def step_down(p_V: ArrayLike, draw_VR: Array) -> Array:
     estimate_V = (beyond_V + 1) / (draw_VR.shape[1] + 1)
     bonferroni_V = p[order_V] * np.arange(len(order_V), 0, -1)
     adjusted = np.full(p.shape, np.nan)
-    # An estimate from draws may fall below the p-value itself.
+    # An estimate from draws may be below the p-value itself.
     adjusted_V = np.maximum(np.minimum(estimate_V, bonferroni_V), p[order_V])
     adjusted[order_V] = np.minimum(np.maximum.accumulate(adjusted_V), 1)
     return adjusted

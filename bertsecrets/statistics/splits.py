@@ -1,4 +1,4 @@
-"""The best of several candidates, chosen on some units and scored on the others, over many random splits."""
+"""The best of several candidates, chosen on some units and scored on the others, over random splits."""
 
 from dataclasses import dataclass
 
@@ -12,18 +12,18 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 CHOOSING_SHARE = 1 / 3
-"""Share of the units that choose. Choosing is the easier task: a third leaves more units to the test than a half."""
+"""Share of the units for selection. Selection is easier than testing, so a third is enough."""
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """Ratios of sums over the units that score, for S splits and X numbers.
+    """Ratios of sums over the scored units, for S splits and X numbers.
 
     Args:
         value_SX: The ratios; NaN without such units.
         stderr_SX: Their standard errors (ratio estimator); NaN with fewer than two units.
         count_S: Units that count.
-        moved_SX: Units that are not 0 in the numerator.
+        moved_SX: Units with a nonzero numerator.
     """
 
     value_SX: Array
@@ -32,24 +32,24 @@ class Ratios:
     moved_SX: Array
 
     def exceeds_zero(self) -> Array:
-        """One-sided p-values of the ratios being 0 or less, ``[S, X]``; 1 where there is nothing to test."""
+        """One-sided p-values of the ratios being 0 or less, ``[S, X]``; 1 if there is nothing to test."""
         p_SX = mean_exceeds_zero(self.value_SX, self.stderr_SX, self.count_S[:, None])
         return self._at_least(p_SX, 0.5**self.moved_SX)
 
     def differs_from_zero(self) -> Array:
-        """Two-sided p-values of the ratios being 0, ``[S, X]``; 1 where there is nothing to test."""
+        """Two-sided p-values of the ratios being 0, ``[S, X]``; 1 if there is nothing to test."""
         p_SX = mean_differs_from_zero(self.value_SX, self.stderr_SX, self.count_S[:, None])
         return self._at_least(p_SX, np.minimum(2 * 0.5**self.moved_SX, 1))
 
     def _at_least(self, p_SX: Array, least_SX: Array) -> Array:
-        # Few units that all move by the same amount have no spread; a sign test of them is still not certain.
+        # Few units with equal values have no variation, but a sign test of them is not certain.
         return np.nan_to_num(np.maximum(p_SX, least_SX), nan=1.0)
 
     def over_splits(self, column: int = 0, level: float = 0.95) -> tuple[float, float, float]:
-        """Median over splits of one of the X numbers, and its lower and upper limit.
+        """Median over splits of one of the X numbers, with its lower and upper limit.
 
-        Limits are the medians of those of each split at 1 - (1 - level) / 2, which cover at ``level`` although splits
-        share their units (Chernozhukov, Demirer, Duflo and Fernández-Val 2018, section 4). A single split has its own
+        Limits are the medians of each split's limits at 1 - (1 - level) / 2, which cover at ``level`` although splits
+        share units (Chernozhukov, Demirer, Duflo and Fernández-Val 2018, section 4). A single split uses its own limits
         at ``level``.
         """
         value_S, stderr_S = self.value_SX[:, column], self.stderr_SX[:, column]
@@ -60,7 +60,7 @@ class Ratios:
 
 
 def choosing_units(count: int, splits: int, seed: int) -> Flags:
-    """Which of ``count`` units choose, in each of ``splits`` random splits, ``[S, N]``: a third, at least one.
+    """Mask of the selection units in each of ``splits`` random splits, ``[S, N]``: a third, at least one.
 
     Raises:
         ValueError: If there are fewer than two units.
@@ -81,9 +81,9 @@ class Chosen:
         candidate: The candidate chosen most often.
         share: Share of the splits that chose it.
         choice_S: The choice of each split.
-        accuracy: Right answers of the chosen candidates, over totals.
-        gains: Their right answers minus those of each of X rivals, over totals.
-        on_all: The candidate that is best on all units; ``accuracy_on_all``: its right answers there, over totals.
+        accuracy: Correct answers of the chosen candidates, divided by totals.
+        gains: Their correct answers minus those of each of X rivals, divided by totals.
+        on_all: The best candidate on all units; ``accuracy_on_all``: its accuracy there.
     """
 
     candidate: int
@@ -96,17 +96,18 @@ class Chosen:
 
 
 def choose_and_score(right_NC: Array, rival_NX: Array, total_N: Array, chooses_SN: Flags) -> Chosen | None:
-    """The best candidate beside rivals; None unless every split has something to choose by and two units to score by.
+    """The best candidate compared with rivals; None unless every split has units for selection and at least two for
+    scoring.
 
     Args:
-        right_NC: Right answers of each candidate in each unit.
-        rival_NX: Those of what it is compared with, such as baselines.
-        total_N: What there is to answer.
+        right_NC: Correct answers of each candidate in each unit.
+        rival_NX: Correct answers of the rivals, such as baselines.
+        total_N: Number of questions in each unit.
         chooses_SN: From :func:`choosing_units`.
     """
     if not (chooses_SN @ total_N).all() or (~chooses_SN @ (total_N > 0).astype(int)).min() < 2:
         return None
-    # In float64, which BLAS multiplies; a product of bools takes far longer. The first of equals.
+    # In float64, as BLAS does not multiply bools. The first of equals is chosen.
     choice_S = (chooses_SN.astype(np.float64) @ right_NC).argmax(1)
     right_NS1 = right_NC[:, choice_S, None]
     votes_C = np.bincount(choice_S, minlength=right_NC.shape[1])
@@ -123,21 +124,19 @@ def choose_and_score(right_NC: Array, rival_NX: Array, total_N: Array, chooses_S
 
 
 def ratios(part_NX: ArrayLike, total_N: ArrayLike, counts_N: Flags | None = None) -> Ratios:
-    """Sums of X parts over sums of totals, over all units: :func:`scored_ratios` of a single split in which none
-    chooses.
-    """
+    """Ratios of sums over all units: :func:`scored_ratios` of a single split without selection."""
     part_NX = np.asarray(part_NX, np.float64)
     return scored_ratios(part_NX[:, None], total_N, np.zeros((1, len(part_NX)), dtype=bool), counts_N)
 
 
 def scored_ratios(part_NSX: ArrayLike, total_N: ArrayLike, chooses_SN: Flags, counts_N: Flags | None = None) -> Ratios:
-    """Sums of parts over sums of totals, over the units that do not choose.
+    """Ratios of sums of parts and totals over the scored units.
 
     Args:
         part_NSX: Part of each unit, for the candidate of each split and X comparisons.
         total_N: Total of each unit.
         chooses_SN: From :func:`choosing_units`.
-        counts_N: The units of the sample; None for those whose total is above 0.
+        counts_N: The units of the sample; None for those with a positive total.
     """
     part_NSX, total_N = np.asarray(part_NSX, np.float64), np.asarray(total_N, np.float64)
     scores_SN = (~chooses_SN & (total_N > 0 if counts_N is None else counts_N)).astype(np.float64)
@@ -153,7 +152,7 @@ def scored_ratios(part_NSX: ArrayLike, total_N: ArrayLike, chooses_SN: Flags, co
 
 
 def combined_p(p_SX: ArrayLike) -> Array:
-    """Twice the median over splits, at most 1, ``[X]``: valid although splits share their units.
+    """Twice the median over splits, at most 1, ``[X]``, which is valid although splits share units.
 
     Meinshausen, Meier and Bühlmann 2009, theorem 3.1 with quantile 1/2.
     """

@@ -12,9 +12,7 @@ Array = NDArray[np.float64]
 
 
 def mean_limits(value_NV: ArrayLike, alpha: float) -> tuple[Array, Array, Array]:
-    """Means over N numbers and their limits, which hold with probability 1 - ``alpha``, ``[V]`` each; N is at least
-    2.
-    """
+    """Means over N numbers and their limits with confidence 1 - ``alpha``, ``[V]`` each; N is at least 2."""
     value = np.asarray(value_NV, np.float64)
     mean_V, count = value.mean(0), len(value)
     reach_V = scipy.stats.t.isf(alpha / 2, count - 1) * value.std(0, ddof=1) / np.sqrt(count)
@@ -22,14 +20,14 @@ def mean_limits(value_NV: ArrayLike, alpha: float) -> tuple[Array, Array, Array]
 
 
 def limits_of_all(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike, alpha: float = 0.05) -> tuple[Array, Array]:
-    """Limits of means that hold for all of them together with probability 1 - ``alpha``, in the shape of ``mean``.
+    """Simultaneous limits of means with joint confidence 1 - ``alpha``, in the shape of ``mean``.
 
-    An extreme of them may be picked: its limits hold too. Student's t at the level of Šidák (1967), which holds for
-    two-sided limits whatever the correlation of the means. NaN with fewer than two numbers.
+    They remain valid for a selected extreme. Student's t at the level of Šidák (1967), which is valid for two-sided
+    limits under any correlation of the means. NaN with fewer than two numbers.
 
     Args:
-        mean, stderr, count: Means, their standard errors, and how many numbers they are of; a NaN is left out.
-        alpha: Probability with which any of the limits may fail.
+        mean, stderr, count: Means, their standard errors, and sample sizes; NaN is ignored.
+        alpha: Probability that any of the limits fails.
     """
     mean, stderr, count = (np.asarray(values, np.float64) for values in (mean, stderr, count))
     means = max(int((np.isfinite(mean) & np.isfinite(stderr)).sum()), 1)
@@ -38,12 +36,12 @@ def limits_of_all(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike, alpha: f
 
 
 def mean_rises(value_NV: ArrayLike) -> Array:
-    """One-sided p-values of means of 0 or less, from N >= 2 numbers each, ``[V]``.
+    """One-sided p-values of means being 0 or less, from N >= 2 numbers each, ``[V]``.
 
     Student's t test, which is conservative for numbers skewed to the right. Numbers skewed to the left may lack the
-    rare large falls that would lower their mean: one fall as large as the largest change is added to them, and t is
-    corrected for the skewness that is left (Hall 1992). Where a few examples dominate, this comes close to the level
-    but does not reach it (simulated in ``benchmarks/procedures.py``).
+    rare large falls that would lower their mean: one fall as large as the largest change is added, and t is corrected
+    for the remaining skewness (Hall 1992). If a few examples dominate, this comes close to the level but slightly
+    exceeds it (simulated in ``benchmarks/procedures.py``).
     """
     value_NV = np.asarray(value_NV, np.float64)
     count = len(value_NV)
@@ -61,8 +59,8 @@ def mean_rises(value_NV: ArrayLike) -> Array:
 
 
 def _studentised(value_NV: Array) -> tuple[Array, Array]:
-    """Student's t of a mean of 0, and the skewness, ``[V]`` each; of equal numbers an infinite t with their sign, and
-    0.
+    """Student's t of a mean of 0, and the skewness, ``[V]`` each; equal numbers give an infinite t with their sign, and
+    skewness 0.
     """
     mean_V, count = value_NV.mean(0), len(value_NV)
     spread_V = value_NV.std(0, ddof=1)
@@ -77,15 +75,15 @@ def ratio_limits(
 ) -> tuple[float, float] | None:
     """95 % limits of the ratio of two means over the same examples (Fieller 1954); None if the lower mean may be 0.
 
-    The ratios R for which the mean over examples of top - R bottom may be 0, by a t test.
+    The ratios R for which a t test does not reject a mean of 0 for top - R bottom.
 
     Args:
         top, bottom: The means.
-        top_variance, bottom_variance, covariance: Of the means, not of the examples.
+        top_variance, bottom_variance, covariance: Variances and covariance of the means, not of the examples.
         count: Number of examples.
     """
     square = float(scipy.stats.t.ppf(0.975, count - 1)) ** 2
-    # Not above 0: the lower mean may be 0, and the set of ratios has no ends.
+    # If not above 0, the lower mean may be 0 and the set of ratios is unbounded.
     leading = bottom**2 - square * bottom_variance
     if leading <= 0:
         return None
@@ -103,7 +101,7 @@ def mean_exceeds_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike) -> A
 def mean_differs_from_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike) -> Array:
     """Two-sided p-values of a mean of ``count`` numbers being 0; NaN with fewer than two, or where it is undefined.
 
-    Without any spread the answer is certain: 1 where the mean is 0 and 0 elsewhere.
+    Without variation the result is certain: 1 where the mean is 0 and 0 elsewhere.
     """
     mean, stderr, count = (np.asarray(values, np.float64) for values in (mean, stderr, count))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -113,14 +111,14 @@ def mean_differs_from_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike)
 
 
 def differs_from_highest(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike) -> Array:
-    """P-values of each mean equalling the highest one, from the means alone, in the shape of ``mean``.
+    """P-values for each mean being equal to the highest, from the means only, in the shape of ``mean``.
 
-    Means over the same examples depend on each other in an unknown way: the standard error of a difference is taken as
-    the sum of both, which it cannot exceed. Two-sided t tests with the degrees of freedom of the smaller sample,
-    adjusted by Holm's method over the others. 1 for the highest itself; NaN where it cannot be tested.
+    Means over the same examples have an unknown correlation, so the standard error of a difference is replaced by its
+    upper bound, the sum of both. Two-sided t tests with the degrees of freedom of the smaller sample, adjusted by
+    Holm's method over the others. 1 for the highest itself; NaN if not testable.
 
     Args:
-        mean, stderr, count: Means, their standard errors, and how many numbers they are of; a NaN is left out.
+        mean, stderr, count: Means, their standard errors, and sample sizes; NaN is ignored.
     """
     mean, stderr, count = (np.asarray(values, np.float64) for values in (mean, stderr, count))
     p = np.full(mean.shape, np.nan)

@@ -130,7 +130,7 @@ def test_bad_input() -> None:
     one, other = sweep("one", [0.1], 0), sweep("other", [0.1], 1, count=700)
     with pytest.raises(UserError, match=r"Runs 'one' and 'other' disabled heads on different examples \(800 and 700\)"):
         judge_over_seeds([one, other])
-    with pytest.raises(UserError, match="needs two seeds or more, but there is 1"):
+    with pytest.raises(UserError, match="needs at least two seeds, but there is 1"):
         judge_over_seeds([one])
 
 

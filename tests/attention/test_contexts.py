@@ -99,7 +99,9 @@ def test_one_model_has_one_owner(context: str) -> None:
             thread.start()
             thread.join()
             error = errors.pop()
-            assert str(error).startswith("Thread 'second' uses a model whose heads thread 'MainThread' is watching")
+            assert str(error).startswith(
+                "Thread 'second' uses a model whose heads are watched or overridden in thread 'MainThread'"
+            )
         assert torch.equal(logits(model, batch), expected)
         overridden()
     thread = threading.Thread(target=attempt, args=(overridden,))
@@ -294,7 +296,7 @@ def test_a_stream_gives_one_layer_at_a_time_and_can_be_abandoned() -> None:
         ([HeadEdit(3, 0)], "Layer 3 does not exist.*0 to 2"),
         ([HeadEdit(-1, 0)], "Layer -1 does not exist"),
         ([HeadEdit(0, 4)], "Head 4 does not exist.*0 to 3"),
-        ([HeadEdit(0, 1), HeadEdit(0, 1, "uniform")], "named twice"),
+        ([HeadEdit(0, 1), HeadEdit(0, 1, "uniform")], "listed twice"),
         ([HeadEdit(0, 1, "unifrom")], "did you mean 'uniform'"),
         ([HeadEdit(0, 1, "mean")], "mean_head_outputs"),
         ([HeadEdit(0, 1, "peak")], "peak_head_outputs"),

@@ -142,7 +142,7 @@ def test_attention_that_a_map_does_not_show_is_refused(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(hooks, "sdpa_attention_forward", with_a_sink)
     with (
-        pytest.raises(UserError, match="computes its attention in a way that its map does not show"),
+        pytest.raises(UserError, match="computes attention in a way that its map does not reflect"),
         bs.watch(model, lambda *_: None),
     ):
         model(**_inputs(False))

@@ -37,7 +37,7 @@ def test_training_is_not_affected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"eval_strategy": "no"}, "this training has no validation"),
+        ({"eval_strategy": "no"}, "but there is no validation"),
         ({"eval_dataset": {"a": examples(8, 2), "b": examples(8, 3)}}, "several evaluation sets"),
     ],
 )

@@ -362,7 +362,9 @@ def test_runs_of_one_logger_or_none_get_folders_of_their_own(tmp_path: Path) -> 
     assert folders == ["heads", "heads_1", "lightning_logs/version_0/heads"]
     metrics = pd.read_csv(tmp_path / "lightning_logs/version_0/metrics.csv")
     assert metrics["entropy/bits/mean"].notna().any()
-    with pytest.raises(UserError, match="holds the heads of an earlier training; delete it or give another folder"):
+    with pytest.raises(
+        UserError, match="contains findings of an earlier training run; delete it or give another folder"
+    ):
         trainer(tmp_path, MeasureHeads("entropy", folder=tmp_path / "heads")).fit(Mine(), *loaders())
 
 
@@ -442,12 +444,12 @@ def thirds(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
     ("make", "callback", "words"),
     [
         (Twins, lambda: MeasureHeads("entropy"), r"Twins holds several encoders \(encoder, teacher\); name one"),
-        (Twins, lambda: MeasureHeads("entropy", encoder="teacher"), r"was not called in validation.*name the encoder"),
+        (Twins, lambda: MeasureHeads("entropy", encoder="teacher"), r"not called in validation.*choose the encoder"),
         (Twins, lambda: GradientFlow(encoder="techer"), r"encoder is 'techer'.*did you mean 'teacher'"),
         (Silent, lambda: MeasureHeads("entropy"), r"The encoder was not called in validation"),
         (Silent, lambda: DisableHeads(), r"The encoder was not called in validation"),
         (Decoder, lambda: MeasureHeads("entropy"), r"GPT2Model is a decoder \('gpt2'\)"),
-        (NoValidation, lambda: DisableHeads(), r"this training has no validation"),
+        (NoValidation, lambda: DisableHeads(), r"but there is no validation"),
         (Mine, lambda: DisableHeads(outcome=halved), r"outcome halved returns predictions of shape \[8, 2\]"),
         (Mine, lambda: DisableHeads(metric="pearson"), r"metric is pearson, but the labels are classes"),
         (Mine, lambda: DisableHeads(outcome=many), r"returns 2 numbers for each example and labels that are scores"),

@@ -146,9 +146,9 @@ def test_settings_and_help_name_it() -> None:
 
 
 def test_what_is_no_mode_is_one_sentence() -> None:
-    with pytest.raises(UserError, match=r"'number' of an installed package is 3; expected a class derived from"):
+    with pytest.raises(UserError, match=r"'number' of an installed package is 3; expected a subclass of"):
         find_mode("number")
-    with pytest.raises(UserError, match=r"'misnamed' of an installed package calls itself 'another'"):
+    with pytest.raises(UserError, match=r"'misnamed' of an installed package is named 'another'"):
         find_mode("misnamed")
     with pytest.raises(UserError, match=r"'gone' of an installed package cannot be imported"):
         find_mode("gone")

@@ -184,27 +184,20 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "HeadEdit(0, 1.0)": (lambda _: overridden([bs.HeadEdit(0, 1.0)]), "head is 1.0; expected a whole number"),  # type: ignore[arg-type]
     "watch(m, 5)": (lambda _: watched(5), "observer is 5; give a function of a layer and its maps"),
     "watch(None)": (lambda _: bs.watch(None, print).__enter__(), "model is None; give"),  # type: ignore[arg-type]
-    "wrapper, reordered classes": (lambda t: disabled(Reordered(), t), r"Reordered gives other logits than the "
-                                                                       r"BertForSequenceClassification inside it.*give "
-                                                                       r"<model>\.classifier"),
-    "wrapper, prompts": (lambda t: disabled(Prompted(), t), "Prompted gives other logits than the "
-                                                            "BertForSequenceClassification"),
-    "wrapper, prompts, viewed": (lambda t: bs.head_view(Prompted(), t, "a good film"), "Prompted gives other logits "
-                                                                                       "than the"),
-    "wrapper, reordered classes, trained": (lambda t: bs.fine_tune(Reordered(), t, TEXTS, LABELS), "Reordered gives "
-                                                                                                   "other logits than"),
+    "wrapper, reordered classes": (lambda t: disabled(Reordered(), t), r"Reordered returns logits that differ from those of the BertForSequenceClassification inside it.*give <model>\.classifier"),
+    "wrapper, prompts": (lambda t: disabled(Prompted(), t), "Prompted returns logits that differ from those of the BertForSequenceClassification"),
+    "wrapper, prompts, viewed": (lambda t: bs.head_view(Prompted(), t, "a good film"), "Prompted returns logits that differ"),
+    "wrapper, reordered classes, trained": (lambda t: bs.fine_tune(Reordered(), t, TEXTS, LABELS), "Reordered returns logits that"),
     "wrapper, a tuple": (lambda t: disabled(InTuple(), t), r"The forward of InTuple returns tuple; expected logits or "
                                                            r"an output with \.logits: give <model>\.classifier"),
     "no head": (lambda t: disabled(tiny_model("bert").bert, t), "BertModel has no prediction per text.*AutoModelForSequenceClassification"),
     "no head, trained": (lambda t: bs.fine_tune(tiny_model("bert").bert, t, TEXTS, LABELS), "BertModel has no prediction per text"),
-    "wrapper of batches": (lambda t: disabled(OfBatches(), t), r"OfBatches cannot be called with input_ids, .* alone "
-                                                               r"\(TypeError\).*give <model>\.classifier"),
+    "wrapper of batches": (lambda t: disabled(OfBatches(), t), r"OfBatches cannot be called with only input_ids, .* \(TypeError\).*give <model>\.classifier"),
     "teacher and student": (lambda t: disabled(Distilled(), t), r"Distilled contains several encoders, among them 'teacher' \(BertForSequenceClassification\) and 'student'.*give one of them, e\.g\. <model>\.teacher"),
     "teacher and student, measured": (lambda t: bs.measure(Distilled(), t, TEXTS, "entropy"), "contains several encoders, "
                                                                                               "among"),
     "two encoders in one library model": (lambda t: disabled(Towers(), t), r"Towers contains several encoders, among them 'bert' \(BertModel\) and 'other'"),
-    "five outputs for three labels": (lambda t: disabled(five_outputs(), t), r"gives 5 outputs for a text, but its "
-                                                                             r"config\.num_labels is 3; set <model>"),
+    "five outputs for three labels": (lambda t: disabled(five_outputs(), t), r"gives 5 outputs per text, but its config\.num_labels is 3; set <model>"),
     "an adapter of peft": (lambda t: disabled(adapted(), t), "names 'query' in BertSelfAttention, which is Adapter; an "
                                                              "adapter wraps it: merge"),
     "int8": (lambda t: disabled(quantised(), t), "names 'query' in BertSelfAttention, which is Linear; its weights are "

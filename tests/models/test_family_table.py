@@ -85,7 +85,7 @@ def test_luke_is_refused_with_entities() -> None:
     with (
         torch.no_grad(),
         watch(model, lambda layer, attention: None),
-        pytest.raises(UserError, match="The model got entity_ids, whose positions are not tokens of the text"),
+        pytest.raises(UserError, match="The model received entity_ids, whose positions are not tokens of the text"),
     ):
         model(**batch, **entities)
     # The context leaves nothing behind.

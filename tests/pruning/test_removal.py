@@ -92,7 +92,8 @@ def test_heads_that_cannot_go(heads: list[tuple[int, int]], message: str) -> Non
     [
         (
             "albert",
-            r"layers of model type 'albert' share one set of weights, so a head removed from one layer would be gone",
+            r"layers of model type 'albert' share one set of weights, so removing a head from one layer would remove "
+            r"it from all",
         ),
         ("deberta", r"Heads of model type 'deberta' cannot be removed"),
     ],

@@ -232,7 +232,7 @@ def test_without_spread_the_estimate_is_certain_and_one_seed_is_too_few() -> Non
     same = np.array([[0.0, -0.05]] * 3)
     effects = effects_over_seeds(same, np.zeros(2), np.zeros(2), margin=0.01, level=0.95)
     assert (effects.p_value.tolist(), effects.p_margin.tolist()) == ([1.0, pytest.approx(0)], [0.0, 1.0])
-    with pytest.raises(UserError, match="needs two seeds or more, but there is 1"):
+    with pytest.raises(UserError, match="needs at least two seeds, but there is 1"):
         effects_over_seeds(same[:1], np.zeros(2), np.zeros(2), margin=0.01, level=0.95)
 
 
