@@ -1,6 +1,4 @@
-"""What is left of a model with fewer heads, for pages: single heads of a layer, pruned models, gates, and agreement on
-effects.
-"""
+"""Models with fewer heads, for pages: single heads of a layer, pruned models, gates, and agreement on effects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -30,20 +28,19 @@ from bertsecrets.statistics.replicates import interval_over_seeds, mean_interval
 from bertsecrets.statistics.splits import choosing_units
 
 _SPLITS, _TAIL = 50, 0.0125
-"""Random splits, and the tail beyond either limit in each: the median of such limits covers at 95 %."""
+"""Number of random splits, and the tail beyond each limit: the median of such limits has 95 % coverage."""
 
 _LEVEL = 0.95
 
 
 def best_alone(models: Studied, one_head: Sequence[float]) -> Iterator[Line]:
-    """Each layer with its best head alone: chosen on a third of the examples and tested on the others, over random
-    splits.
+    """Each layer with only its best head, chosen on a third of the examples and tested on the rest, over random splits.
 
-    ``change`` is of the chosen heads, ``on_all`` of the head that is best on all examples, both in points and by seed.
+    ``change`` is for the chosen heads, ``on_all`` for the best head on all examples, both in points and by seed.
 
     Args:
         models: The models.
-        one_head: The paper's changes by layer, which stand beside models of as many layers.
+        one_head: The paper's changes by layer, shown for models with the same number of layers.
     """
     for group in models.tuned:
         views, mode = group.sweeps(ALL_BUT_ONE.name, "zero")
@@ -51,20 +48,20 @@ def best_alone(models: Studied, one_head: Sequence[float]) -> Iterator[Line]:
         by_seed = [_alone(sweep) for sweep in sweeps]
         for layer in sorted(by_seed[0]) if by_seed else ():
             heads, changes, on_all = zip(*(of_seed[layer] for of_seed in by_seed), strict=True)
-            # Layers of a smaller model are not those of the paper's.
+            # Layers of a smaller model do not correspond to the paper's.
             paper = one_head[layer] if len(by_seed[0]) == len(one_head) else None
             line = {"task": group.name, "layer": layer, "heads": heads, "change": changes, "on_all": on_all}
             yield {**line, "paper": paper, "seeds": len(sweeps), "examples": max(sweep.count for sweep in sweeps)}
 
 
 def _alone(sweep: RunSweep) -> dict[int, tuple[int, Estimate, float]]:
-    """For each layer the head chosen most often, the change of score with the chosen heads, and that of the best on all
-    examples.
+    """For each layer, the head chosen most often, the change of score with the chosen heads, and with the best head on
+    all examples.
     """
     chooses_SN = choosing_units(sweep.units, _SPLITS, seed=0)
     if sweep.cluster_N is not None:
         chooses_SN = chooses_SN[:, sweep.cluster_N]
-    # An undefined score, such as the correlation of a constant answer, is never the best.
+    # An undefined score, such as the correlation of a constant prediction, is never the best.
     choosing_SV, tested_SV = (
         np.nan_to_num(weighted_scores(sweep.metric, sweep.label_N, sweep.both_VN, weight_SN), nan=-np.inf)
         for weight_SN in (chooses_SN.astype(np.float64), (~chooses_SN).astype(np.float64))
@@ -102,7 +99,7 @@ def agreements(models: Studied) -> Iterator[Line]:
 
 
 def by_evaluation_set(model: Model) -> dict[str, Effects]:
-    """The effects of all single heads in a model by the evaluation set that they were measured on."""
+    """The effects of all single heads in a model, by evaluation set."""
     by_set: dict[str, Effects] = {}
     for part in model.parts:
         if "ablation" in part.experiments:
@@ -123,7 +120,7 @@ def _agreement(first: Effects, second: Effects) -> dict[str, Any]:
 
 
 def _pruned(models: Studied) -> Iterator[tuple[Group, list[Pruned]]]:
-    """The groups with pruned models, with what each run found."""
+    """The groups with pruned models, with each run's results."""
     for group in models.tuned:
         if runs := [run for view in group.views("pruning") if (run := Pruned.of(view)) is not None]:
             yield group, runs
@@ -135,15 +132,15 @@ def _shown(runs: Sequence[Pruned], order: str) -> str:
 
 
 _NEAR = 2.5
-"""Percent of the heads within which a published share is shown beside one of these runs."""
+"""Largest difference, in percent of the heads, at which a published share is shown next to one of these runs."""
 
 
 def pruning(models: Studied, order: str, scores: Mapping[str, Mapping[int, float]]) -> Iterator[Line]:
-    """Changes of score by heads pruned, in the paper's order and those that it compares it with.
+    """Changes of score by pruned heads, in the paper's order and the orders that it is compared with.
 
     Args:
         models: The models.
-        order: The paper's order; where not all runs have it, the one that chose the first run's model.
+        order: The paper's order; if not all runs have it, the order that chose the first run's model.
         scores: The paper's scores by percent of the heads, for each order.
     """
     for group, runs in _pruned(models):
@@ -178,15 +175,15 @@ def pruning_figures(
     """The curves of every order, with the paper's at the same share of heads; None if no run was pruned.
 
     Args:
-        models, order, scores: As of :func:`pruning`.
-        name, caption: Of the figures; ``{name}`` stands for the models.
+        models, order, scores: As in :func:`pruning`.
+        name, caption: Of the figures; ``{name}`` is replaced by the models.
     """
     paragraphs: list[str] = []
     blocks: list[FigureBlock] = []
     for group, runs in _pruned(models):
         search, shown = runs[0].search, _shown(runs, order)
         points = [point for point in runs[0].points if point.score == shown]
-        when = "anew after each step" if search.iterative else "once"
+        when = "again after each step" if search.iterative else "once"
         computed = f"computed {when} on {search.choosing:,} training examples"
         source = "read from a head table" if any(point.from_table for point in points) else computed
         paragraphs.append(f"Heads are removed in the order of {score_label(shown)} (prune.scores=[{shown}]), {source}.")
@@ -202,7 +199,7 @@ def pruning_figures(
 
 
 def speed(models: Studied, gain: float, from_batch: int) -> Iterator[Line]:
-    """Examples per second gained with about half of the heads, in percent, by seed and batch size.
+    """Throughput gained with about half of the heads, in percent, by seed and batch size.
 
     Args:
         models: The models.
@@ -226,15 +223,15 @@ def speed(models: Studied, gain: float, from_batch: int) -> Iterator[Line]:
 
 
 _FROZEN = "of the frozen model"
-_LEARNED = {"gates": ("learned in training", GATE), "pruned_first": ("open heads alone, from the start", KEPT)}
-"""Experiments of a fine-tuning with gates, or without the heads that gates shut -> what they are called, and the column
-of heads that are kept.
+_LEARNED = {"gates": ("learned in training", GATE), "pruned_first": ("open heads only, from the start", KEPT)}
+"""Experiments of fine-tuning with gates, or without the heads that gates closed -> their label, and the column of kept
+heads.
 """
 
 
 def gates(models: Studied) -> Iterator[Line]:
-    """Heads that gates leave open, and the score with these: all heads first, then gates of frozen models, then learned
-    ones, with the change since the same seeds with all heads.
+    """Heads left open by gates, and the score with these: first all heads, then gates of frozen models, then learned
+    gates, with the change from the same seeds with all heads.
     """
     frozen = [line for group in models.tuned for line in _path(group)]
     learned = [line for group in models.tuned for line in _fine_tuned(models, group)]
@@ -271,7 +268,7 @@ def _path(group: Group) -> Iterator[Line]:
 
 
 def _fine_tuned(models: Studied, group: Group) -> Iterator[Line]:
-    """The models of a group that was fine-tuned with gates, or without some heads."""
+    """The models of a group fine-tuned with gates, or without some heads."""
     for experiment, (how, column) in _LEARNED.items():
         views = {
             model.seed: (model, view)
@@ -308,9 +305,7 @@ def _penalty(model: Model) -> float | None:
 
 
 def kept_by_role(models: Studied) -> Iterator[Line]:
-    """How many heads with each role of Voita et al. (2019) are left when gates shut others, for each model with
-    both.
-    """
+    """How many heads with each role of Voita et al. (2019) remain when gates close others, for each model with both."""
     for group in models.tuned:
         for model in group.models:
             roles = model.view("voita_roles", lambda view: view.has(PREVIOUS))

@@ -1,4 +1,4 @@
-"""The ledger: a page over all statements, and its tables in Markdown and as data."""
+"""The page of all statements, and its tables in Markdown and as data."""
 
 import json
 import math
@@ -33,19 +33,18 @@ from bertsecrets.results.formatting import MISSING, p_value
 from bertsecrets.results.run import code_of
 
 MARKDOWN = "statements.md"
-"""File of the tables in Markdown, beside the page."""
+"""File of the tables in Markdown, next to the page."""
 STORED = "statements.json"
-"""File of the verdicts with their numbers, beside the page."""
+"""File of the verdicts with their numbers, next to the page."""
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The page over all statements.
+    """The page of all statements.
 
     Args:
-        names: Ids of the statements to test, or paths of their files; empty for all that the package has.
-        readings: Folder that keeps the readings of each statement and model for the next page; None for one beside the
-            page.
+        names: Ids of the statements to test, or paths of their files; empty for all statements of the package.
+        readings: Folder that caches the readings of each statement and model; None for a folder next to the page.
         file: File name of the page.
         sizes_may_differ: Statements are tested on each model separately, so models of several sizes can share a page.
     """
@@ -63,10 +62,10 @@ class Ledger:
         Args:
             runs: At least one finished run.
             folder: Created if missing.
-            unfinished: Names of the unfinished runs, which are left out.
+            unfinished: Names of the unfinished runs, which are skipped.
 
         Raises:
-            UserError: If a statement is unknown or wrong, or names a column that does not exist.
+            UserError: If a statement is unknown or invalid, or refers to a column that does not exist.
         """
         check_names(self.names)
         readings = folder / READINGS if self.readings is None else Path(self.readings)
@@ -76,14 +75,14 @@ class Ledger:
         tuned = subjects(models, "tuned")
         notes = [
             *counts_in_words(entries),
-            # The rate is kept over all statements, not over some of them.
+            # The rate is controlled over all statements, not a subset.
             *([] if self.names else [expected_false([(c.p_value, c.over_seeds) for e in entries for c in e.cells])]),
             *unlearned_in_words(models),
             *objectives_in_words(models),
             *versions_in_words(runs),
             *left_out(unfinished),
         ]
-        # Those with a verdict first; statements that were named stay in their order.
+        # Statements with a verdict come first; explicitly listed statements keep their order.
         listed = entries if self.names else sorted(entries, key=lambda entry: VERDICTS.index(entry.verdict))
         sections = [_section(entry) for entry in listed]
         # Sections 1 and 2 are the overview and the table by model.
@@ -108,7 +107,7 @@ class Ledger:
                 Section(
                     "By model and task",
                     paragraphs=_dependences(entries)
-                    or ["No statement is shown to hold in one model and to be refuted in another."],
+                    or ["No statement significantly holds in one model and fails in another."],
                     tables=[_by_subject(listed, links)],
                 ),
                 *sections,
@@ -124,27 +123,27 @@ class Ledger:
 
 
 def _steps(entries: Sequence[Entry]) -> list[NextStep]:
-    """The commands that would take what statements without a number lack, those of most statements first."""
+    """The commands that would supply missing numbers, ordered by the number of statements they serve."""
     lacking: dict[str, list[str]] = {}
     for entry in entries:
         commands = [cell.command for cell in entry.cells if cell.command]
         if commands and not measured(entry):
             lacking.setdefault(commands[0], []).append(entry.statement.statement)
     return [
-        NextStep(f"To judge “{first}”{f' and {len(others)} more' * bool(others)}", command)
+        NextStep(f"To test “{first}”{f' and {len(others)} more' * bool(others)}", command)
         for command, (first, *others) in sorted(lacking.items(), key=lambda item: -len(item[1]))
     ]
 
 
 def counts_in_words(entries: Sequence[Entry]) -> list[str]:
-    """How many statements have each verdict, and why the others cannot be told."""
+    """How many statements have each verdict, and why the others are undecided."""
     unread = [entry for entry in entries if all(cell.finding is None for cell in entry.cells)]
     lacking = sum(any(cell.command for cell in entry.cells) for entry in unread)
     untold = sum(entry.verdict == UNTOLD for entry in entries)
     why = {
         "an analysis is missing": lacking,
-        "no run fits or has learned its task": len(unread) - lacking,
-        "the numbers leave it open": untold - len(unread),
+        "no suitable run that learned its task": len(unread) - lacking,
+        "the result is inconclusive": untold - len(unread),
     }
     reasons = ", ".join(f"for {number} {reason}" for reason, number in why.items() if number)
     because = f" Why some cannot be told: {reasons}." if reasons else ""
@@ -153,8 +152,8 @@ def counts_in_words(entries: Sequence[Entry]) -> list[str]:
 
 
 def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, Any]:
-    """The verdicts with their numbers as data: the models, then each statement with its verdict, and that of every
-    subject.
+    """The verdicts with their numbers as data: the models, then each statement with its overall verdict and the verdict
+    for every subject.
 
     A statement without a number has the reason instead.
     """
@@ -183,7 +182,7 @@ def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, A
 
 
 def _models(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
-    """The models and data of the runs, those that differ in the seed alone together."""
+    """The models and data of the runs, grouped if they differ only in the seed."""
     seeds: dict[tuple[str, ...], set[int]] = {}
     for run in runs:
         before = run.source == BEFORE_TRAINING
@@ -232,12 +231,12 @@ def versions_in_words(runs: Sequence[FinishedRun]) -> list[str]:
         return []
     return [
         f"The runs were made with {len(versions)} versions of the code ({', '.join(versions)}), so some differences "
-        "may come from the code; repeat the older runs to rule that out."
+        "may be due to the code; repeat the older runs to exclude this."
     ]
 
 
 def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
-    """The notes, the statements with their numbers and verdicts, and what depends on what, in Markdown."""
+    """The notes, the statements with numbers and verdicts, and dependencies on model, task or seed, in Markdown."""
     lines = [
         *(f"{note}\n" for note in notes),
         _line(_HEADER),
@@ -246,7 +245,7 @@ def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
     for entry in entries:
         words, *cells = _judged(entry, "<br>")
         lines.append(_line([f"{words} (`{entry.statement.name}`)", *cells]))
-    sentences = [f"- {sentence}" for sentence in _dependences(entries)] or ["Nothing, as far as these runs show."]
+    sentences = [f"- {sentence}" for sentence in _dependences(entries)] or ["No dependence found in these runs."]
     lines += ["", "### What depends on the model, the task or the seed", "", *sentences]
     table = _by_subject(entries, [])
     lines += ["", "### By model and task", "", _line(table.header), f"|{'---|' * len(table.header)}"]
@@ -255,7 +254,7 @@ def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
 
 
 def _dependences(entries: Sequence[Entry]) -> list[str]:
-    """Each sentence on what a statement depends on, after the statement."""
+    """Each statement followed by the sentences on what it depends on."""
     return [f"{entry.statement.statement} {sentence}" for entry in entries for sentence in depends_on(entry)]
 
 
@@ -265,13 +264,14 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def unlearned_in_words(models: Studied) -> list[str]:
-    """A sentence on the models that are not shown to have learned their task; none if all are."""
+    """A sentence on the models that do not significantly beat the majority baseline; empty if all do."""
     tuned = subjects(models, "tuned")
     names = [f"{subject.name} ({', '.join(subject.unlearned)})" for subject in tuned if subject.unlearned]
     if not names:
         return []
     return [
-        f"Not shown to have learned its task, so left out of what is said of fine-tuned models: {', '.join(names)}."
+        "Excluded from claims about fine-tuned models, because they do not significantly beat the majority baseline: "
+        f"{', '.join(names)}."
     ]
 
 
@@ -283,7 +283,7 @@ def objectives_in_words(models: Studied) -> list[str]:
         return []
     return [
         f"Trained for sentence embeddings before fine-tuning: {', '.join(names)}. Verdicts on such a model before "
-        "fine-tuning, and on what pre-training does, say nothing of masked language models."
+        "fine-tuning, and on the effect of pre-training, do not apply to masked language models."
     ]
 
 
@@ -296,7 +296,7 @@ _HEADER = ("statement", "verdict", "here (95 % interval)", "published", "source"
 
 
 def _judged(entry: Entry, between: str) -> list[str]:
-    """The row of a statement; the numbers of its subjects stand with some text between them."""
+    """The row of a statement, with its subjects' numbers separated by text."""
     statement = entry.statement
     return [
         statement.statement,
@@ -308,7 +308,7 @@ def _judged(entry: Entry, between: str) -> list[str]:
 
 
 def here(entry: Entry, between: str) -> str:
-    """The number of every subject with its interval, and when the statement holds; why there is none."""
+    """The number of every subject with its interval, and the condition of the statement, or why there is no number."""
     parts = []
     for cell in measured(entry):
         if (finding := cell.finding) is not None:
@@ -317,7 +317,7 @@ def here(entry: Entry, between: str) -> str:
 
 
 def verdicts(entry: Entry) -> str:
-    """The verdict, with the subjects that have it where some with numbers have another."""
+    """The verdict, with its subjects if some have another verdict."""
     names: dict[str, list[str]] = {}
     for cell in measured(entry):
         names.setdefault(cell.verdict, []).append(cell.subject)
@@ -336,7 +336,9 @@ def _by_subject(entries: Sequence[Entry], links: Sequence[str]) -> Table:
             row.append("; ".join(dict.fromkeys(cell.verdict for cell in cells)) or MISSING)
         rows.append(row)
     header = ["statement", *(f"{task} · {model}" for model, task in subjects)]
-    return Table(header, rows, "Verdicts; a dash: the statement is not about this model and task", links=links)
+    return Table(
+        header, rows, "Verdicts; a dash means that the statement does not apply to this model and task", links=links
+    )
 
 
 def _section(entry: Entry) -> Section:
@@ -361,11 +363,11 @@ def _section(entry: Entry) -> Section:
         statement.statement,
         paragraphs=[
             f"{statement.source} ({statement.language}): {statement.words}",
-            f"Measured there: {statement.there} {statement.published}",
+            f"Measured in the source: {statement.there} {statement.published}",
             f"Measured here: {statement.here}",
-            f"The number is the {statement.test.called or statement.test.number}{_STATES[statement.about]}. "
-            f"The statement holds where it is {statement.test.condition}.{tolerance}{one_sided}",
-            *([f"Why in this way: {statement.why}"] if statement.why else []),
+            f"The number is the {statement.test.called or statement.test.number}{_STATES[statement.about]}. The "
+            f"statement holds if it is {statement.test.condition}.{tolerance}{one_sided}",
+            *([f"Reason for this test: {statement.why}"] if statement.why else []),
             *depends_on(entry),
         ],
         tables=[Table(header, rows, f"{statement.name}, by model and task")],
@@ -404,17 +406,19 @@ def _row(cell: Cell) -> list[str]:
 _READING = Section(
     "How to read this page",
     paragraphs=[
-        "Each statement is tested as a number that lies above or below a threshold. It holds, or does not hold, where "
-        "a two-sided test shows on which side the number lies; otherwise it cannot be told. P-values are corrected "
-        "over all statements, models and tasks, those over seeds and those of single models apart (false discovery "
-        "rate of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds, the interval is over seeds "
-        "and examples and is wide if there are only two; with one seed, it is over examples, and the verdict is of "
-        "this model only. The interval of a rank correlation is over heads (and seeds) and includes what both numbers "
-        "owe to depth; that of an agreement between seeds or tasks is over layers.",
-        "The joint error of many heads assumes that all of them err in the same direction; the interval of the best "
-        "head is simultaneous over all heads. Noise lowers rank correlations: a statement that a correlation is below "
-        "a threshold holds only if the numbers are reliable enough to have shown a higher one. Statements about the "
-        "model before fine-tuning are tested on the sentences of a task. A model that is not shown to beat the "
-        "constant answer is not tested. Models fine-tuned under a control are left out. Layers and heads count from 0.",
+        "Each statement is tested as a number above or below a threshold. It holds, or does not hold, if a two-sided "
+        "test shows on which side the number is; otherwise the verdict is “cannot be told”. P-values are corrected "
+        "for multiple comparisons over all statements, models and tasks, separately for tests over seeds and tests "
+        "of single models (false discovery rate of 5 %, Benjamini and Hochberg 1995); intervals are not corrected. "
+        "With several seeds, the interval is over seeds and examples, and wide if there are only two; with one seed, "
+        "it is over examples, and the verdict applies to this model only. The interval of a rank correlation is over "
+        "heads (and seeds) and includes the dependence of both numbers on depth; the interval of an agreement "
+        "between seeds or tasks is over layers.",
+        "The joint error of many heads assumes that all errors have the same sign; the interval of the best head is "
+        "simultaneous over all heads. Noise lowers rank correlations: a statement that a correlation is below a "
+        "threshold holds only if the numbers are reliable enough to detect a higher one. Statements about the model "
+        "before fine-tuning are tested on the sentences of a task. A model that does not significantly beat the "
+        "majority baseline is not tested. Models fine-tuned under a control are excluded. Layers and heads are "
+        "counted from 0.",
     ],
 )

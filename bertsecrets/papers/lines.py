@@ -1,4 +1,4 @@
-"""Tables of a page from lines, the plain values of each row by field, with cells as the page's file writes them."""
+"""Tables of a page from lines of plain values by field, with cells formatted as in the page's file."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
 
 Line = Mapping[str, Any]
-"""The values of a row by field; a field without a value is None, NaN or left out."""
+"""The values of a row by field; a field without a value is None, NaN or missing."""
 
 Columns = Mapping[str, str | Sequence[str]]
-"""Heading of each column -> the format of its cells, or several of which the first counts whose fields all have values.
+"""Heading of each column -> the format of its cells, or several formats, of which the first with all values is used.
 
-A format is a text with ``{field:how}`` in it, as of ``str.format``; how a value is written, besides as it is:
+A format is a text with ``{field:how}``, as in ``str.format``; besides the plain value, ``how`` can be:
 
 ========== =========================================================
 ``+.2``    a number, or one with its interval, with sign and digits
@@ -37,7 +37,7 @@ A format is a text with ``{field:how}`` in it, as of ``str.format``; how a value
 ``layers`` a number for each layer; ``+layers`` with signs
 ========== =========================================================
 
-Several values are written one after the other, for seeds; those with names after these.
+Several values, for seeds, are written in sequence; named values follow their names.
 """
 
 
@@ -83,7 +83,7 @@ class _Value:
 
 
 def written(value: float | Estimate, how: str) -> str:
-    """A number in one of the ways of :data:`Columns`."""
+    """A number in one of the formats of :data:`Columns`."""
     if isinstance(value, Estimate):
         return format(value, how)
     if how == "p":
@@ -94,19 +94,19 @@ def written(value: float | Estimate, how: str) -> str:
 
 
 def cell(formats: str | Sequence[str], line: Line) -> str:
-    """A cell; a dash where fields have no values; raises UserError for a format that there is not."""
+    """A cell, or a dash if fields have no values; raises UserError for an unknown format."""
     for form in [formats] if isinstance(formats, str) else formats:
         try:
             return Formatter().vformat(form, (), {name: _Value(value) for name, value in line.items()})
         except (_EmptyError, KeyError):
             continue
         except ValueError as error:
-            raise UserError(f"The cells of a page are written as '{form}': {error}.") from error
+            raise UserError(f"Invalid cell format '{form}' of a page: {error}.") from error
     return MISSING
 
 
 def check_fields(lines: Sequence[Line], columns: Columns, more: Iterable[str] = ()) -> None:
-    """Raise UserError if a column names a field that no line has."""
+    """Raise UserError if a column refers to a field that no line has."""
     known = {name for line in lines for name in line} | set(more)
     for heading, formats in columns.items():
         for form in [formats] if isinstance(formats, str) else formats:
@@ -117,13 +117,14 @@ def check_fields(lines: Sequence[Line], columns: Columns, more: Iterable[str] = 
 
 
 def tables(lines: Sequence[Line], columns: Columns, caption: str, *, apart: bool = False) -> list[Table]:
-    """Lines as a table without the columns that no line fills, or with a column ``model`` as one of each model.
+    """Lines as one table, or one per model, without empty columns.
 
     Args:
         lines: At least one.
         columns: Its columns.
-        caption: Its caption: ``{n}`` stands for the numbers of examples of the lines, ``{seeds}`` for those of seeds.
-        apart: Whether each model has a table of its own. A single model is named in the caption instead.
+        caption: Its caption, in which ``{n}`` is replaced by the numbers of examples and ``{seeds}`` by the numbers of
+            seeds.
+        apart: Whether each model has a separate table. A single model is named in the caption instead.
     """
     counts = [line["examples"] for line in lines if line.get("examples") is not None]
     seeds = [line["seeds"] for line in lines if line.get("seeds") is not None]
@@ -142,7 +143,7 @@ def tables(lines: Sequence[Line], columns: Columns, caption: str, *, apart: bool
 
 
 def filled_table(table: Table) -> Table:
-    """A table without the columns that no row fills."""
+    """A table without empty columns."""
     shown = [column for column in range(len(table.header)) if any(row[column] != MISSING for row in table.rows)]
     header, *rows = [[cells[column] for column in shown] for cells in (table.header, *table.rows)]
     return Table(header, rows, table.caption)

@@ -1,4 +1,4 @@
-"""The models behind some runs: each with its training and its analyses, grouped over seeds."""
+"""The models behind runs: each with its training run and its analyses, grouped over seeds."""
 
 import json
 import math
@@ -32,18 +32,18 @@ from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.settings import CONF
 
 _OF_TRAINING = ("task", "model", "init", "seed", "data", "optimizer", "trainer", "trained")
-"""Sections of a configuration that make a model; the others say what was measured of it."""
+"""Configuration sections that define a model; the others define measurements."""
 _TRAIN_OTHERWISE = {f"{callback.__module__}.{callback.__qualname__}": callback for callback in (PruneFirst, TrainGates)}
-"""Callbacks that make another model; the others measure."""
+"""Callbacks that change the model; the others only measure."""
 _CALLBACKS, _AS_USUAL = "callbacks", "none"
-"""The factor that names them, and its value for models trained without."""
+"""The factor that lists them, and its value for models trained without."""
 _STRENGTH = "penalty"
 ANY_MODEL = f"checkpoint={BEFORE_TRAINING}"
 """The setting of an analysis that needs no run of the task."""
 
 _NO_CONTROL = " · no control"
 _SUBJECT = ("task", "model")
-"""The factors that are named wherever they vary."""
+"""The factors that are shown wherever they vary."""
 _RETRAINED = (("optimizer", "learning_rate"), ("trainer", "max_epochs"))
 
 Ready = Callable[[MeasureView], bool]
@@ -51,11 +51,11 @@ Ready = Callable[[MeasureView], bool]
 
 @dataclass(frozen=True)
 class Model(FinishedRun):
-    """One model, as a run that holds the experiments of its training and of every analysis of it.
+    """One model, as a run with the experiments of its training run and of all its analyses.
 
     Args:
-        parts: Its training, if that is among the runs, then the analyses of it; at least one.
-        compared: Analyses that compare it with a given model (``reference``), not with itself before fine-tuning.
+        parts: Its training run, if available, then its analyses; at least one.
+        compared: Analyses that compare it with another model (``reference``) instead of itself before fine-tuning.
     """
 
     parts: tuple[FinishedRun, ...] = ()
@@ -63,7 +63,7 @@ class Model(FinishedRun):
 
     @cached_property
     def experiments(self) -> dict[str, tuple[Declaration, MeasureView]]:
-        """Each experiment of the first part that has it."""
+        """Each experiment, from the first part that has it."""
         by_name: dict[str, tuple[Declaration, MeasureView]] = {}
         for part in self.parts:
             for name, experiment in part.experiments.items():
@@ -72,12 +72,12 @@ class Model(FinishedRun):
 
     @property
     def training(self) -> FinishedRun | None:
-        """The run that trained it; None if only analyses of it were given."""
+        """Its training run; None if only analyses are available."""
         return next((part for part in self.parts if part.source is None), None)
 
     @property
     def checkpoint(self) -> str:
-        """What a command on a page names to analyse it."""
+        """The checkpoint for commands on a page."""
         if self.training is not None:
             return os.path.abspath(self.training.folder)
         trained = self.parts[0].config.get("trained") or {}
@@ -90,19 +90,17 @@ class Model(FinishedRun):
 
 
 def analysis_command(checkpoint: str, settings: str) -> str:
-    """The command that takes an analysis of a checkpoint; empty without settings, which may name their model
-    themselves.
-    """
+    """The command that runs an analysis of a checkpoint; empty without settings, which may include the model."""
     named = "" if settings.startswith(ANY_MODEL) else f"checkpoint={copied(checkpoint)} "
     return settings and f"python -m bertsecrets analyze {named}{settings}"
 
 
 @dataclass(frozen=True)
 class Group(Condition):
-    """Models that differ in their seed alone.
+    """Models that differ only in their seed.
 
     Args:
-        name: What distinguishes them on a page: their task, and whatever varies between groups.
+        name: Label on a page: their task, and everything that varies between groups.
     """
 
     name: str
@@ -123,18 +121,18 @@ class Group(Condition):
 
     @property
     def learned(self) -> bool | None:
-        """Whether any seed is shown to beat the constant answer; None where that was not tested."""
+        """Whether any seed significantly beats the majority baseline; None if untested."""
         tested = [model.scores.learned for model in self.models if model.scores.learned is not None]
         return any(tested) if tested else None
 
     @property
     def learners(self) -> tuple[Model, ...]:
-        """The models without the unlearned ones; all where no model is left."""
+        """The models that have learned the task; all models if none has."""
         return tuple(model for model in self.models if model not in self.unlearned) or self.models
 
     @property
     def title(self) -> str:
-        """The name for a panel, which says so if nothing was learned."""
+        """The name for a panel, with a note if nothing was learned."""
         return self.name + " (not learned)" * (self.learned is False)
 
     def layer_means(self, measure: str, column: str) -> NDArray[np.float64] | None:
@@ -143,7 +141,7 @@ class Group(Condition):
         return None if grids is None else np.asarray(np.nanmean(grids.value_RLH, axis=(0, 2)))
 
     def views(self, experiment: str, *columns: str, ready: Ready = lambda view: True) -> list[MeasureView]:
-        """An experiment's views that have some columns, one for each of the learners that has them."""
+        """An experiment's views with given columns, one per learner that has them."""
 
         def complete(view: MeasureView) -> bool:
             return all(view.has(column) for column in columns) and ready(view)
@@ -152,22 +150,20 @@ class Group(Condition):
         return [view for view in views if view is not None]
 
     def effects(self, kind: str, mode: str | None = None) -> Effects | None:
-        """Effects of disabling every component of a kind; None if no model has them. The arguments are those of
-        :meth:`sweeps`.
-        """
+        """Effects of disabling every component of a kind; None if no model has them. Arguments as in :meth:`sweeps`."""
         views, mode = self.sweeps(kind, mode)
         return effects(Replicates(views), kind, mode=mode) if views else None
 
     def sweeps(self, kind: str, mode: str | None = None) -> tuple[list[MeasureView], str | None]:
-        """One view for each seed in which every component of a kind was disabled, and the mode to read.
+        """One view per seed in which every component of a kind was disabled, and the mode to read.
 
         Args:
             kind: The name of one of :data:`bertsecrets.results.components.COMPONENTS`.
-            mode: The mode of disabling; where no model has it, the views are those of any mode, and the one to read is
-                None, their first.
+            mode: The mode of disabling; if no model has it, the views have any mode, and the mode to read is None, for
+                their first.
         """
         for accepted_mode in dict.fromkeys((mode, None)):
-            # The default binds the mode of this round.
+            # A default argument binds the mode of this iteration.
             def ready(view: MeasureView, accepted_mode: str | None = accepted_mode) -> bool:
                 rows = KINDS[kind].of(view.run.ablation_table().rows())
                 size = view.run.size()
@@ -180,9 +176,7 @@ class Group(Condition):
         return [], None
 
     def retrain(self, settings: str) -> str:
-        """The command that trains the first model again with other settings, as far as the runs record how it was
-        trained.
-        """
+        """The command that repeats the training of the first model with other settings, as far as it is recorded."""
         config = self.config
         words = [*task_settings(config), *model_settings(config), *data_settings(config)]
         if self.models[0].training is not None:
@@ -195,11 +189,11 @@ class Group(Condition):
 
 
 _FOLDER = "folder"
-"""The option of ``conf/model`` for any model on disk."""
+"""The option of ``conf/model`` for a model on disk."""
 
 
 def model_settings(config: Mapping[str, Any]) -> list[str]:
-    """The settings of a command that name a run's model before fine-tuning."""
+    """The command settings for a run's model before fine-tuning."""
     model = config["model"]
     if model["name"] != _FOLDER and (CONF / "model" / f"{model['name']}.yaml").is_file():
         return [f"model={model['name']}"]
@@ -208,9 +202,7 @@ def model_settings(config: Mapping[str, Any]) -> list[str]:
 
 
 def task_settings(config: Mapping[str, Any]) -> list[str]:
-    """The setting of a command that names a run's task; none where it was made from the columns of data of the user's
-    own.
-    """
+    """The command setting for a run's task; empty if it was inferred from the user's own data."""
     task, data = config["task"], config.get("data") or {}
     sources = [data[key] for key in ("dataset", "path") if data.get(key) is not None]
     own = task.get("table") is not None or (task.get("hub") or {}).get("path") in sources
@@ -218,7 +210,7 @@ def task_settings(config: Mapping[str, Any]) -> list[str]:
 
 
 def data_settings(config: Mapping[str, Any]) -> list[str]:
-    """The settings of a command that name a run's data, without the controls."""
+    """The command settings for a run's data, without controls."""
     data = config.get("data") or {}
     source = [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
     return source + [
@@ -236,7 +228,7 @@ class Studied:
 
     Args:
         groups: Fine-tuned models, grouped over seeds.
-        initial: Models before fine-tuning that were analysed by themselves, by model and task.
+        initial: Separately analysed models before fine-tuning, by model and task.
         runs: All runs.
     """
 
@@ -246,28 +238,28 @@ class Studied:
 
     @property
     def tuned(self) -> list[Group]:
-        """Fine-tuned as usual, from pre-trained weights."""
+        """Models fine-tuned as usual, from pre-trained weights."""
         return [group for group in self.groups if not group.controlled and group.factors["init"] != RANDOM_INIT]
 
     @property
     def random(self) -> list[Group]:
-        """Fine-tuned from random weights, without a control."""
+        """Models fine-tuned from random weights, without a control."""
         return [group for group in self.groups if not group.controlled and group.factors["init"] == RANDOM_INIT]
 
     def of_random(self, group: Group) -> Group | None:
-        """The models that differ from others in nothing but that they started from random weights."""
+        """The models that differ from others only in starting from random weights."""
         factors = {**group.factors, "init": RANDOM_INIT}
         return next((candidate for candidate in self.random if candidate.factors == factors), None)
 
     def as_usual(self, group: Group) -> Group | None:
-        """The models that differ from others, trained with gates or without some heads, in nothing but that; None
-        without any.
+        """The counterparts of models trained with gates or without some heads that differ in nothing else; None without
+        any.
         """
         factors = {**group.factors, _CALLBACKS: _AS_USUAL}
         return next((candidate for candidate in self.tuned if candidate.factors == factors), None)
 
     def initial_of(self, group: Group) -> list[Model]:
-        """The models before fine-tuning, analysed by themselves, of a group's model and task."""
+        """The separately analysed models before fine-tuning, for a group's model and task."""
         key = group.model, group.task
         return [model for model in self.initial if _model_and_task(model) == key]
 
@@ -276,7 +268,7 @@ class Studied:
         return [(group, effect) for group in self.tuned if (effect := group.effects(kind, mode)) is not None]
 
     def controls_of(self, group: Group) -> list[Group]:
-        """The controls that differ from fine-tuned models in nothing but the control."""
+        """The controls that differ from fine-tuned models only in the control."""
         return [control for control, different in self._controls_by_difference(group) if not different]
 
     def not_comparable(self, group: Group) -> list[tuple[Group, list[str]]]:
@@ -293,7 +285,7 @@ class Studied:
         return by_difference
 
     def parts_before(self) -> dict[tuple[str, str], list[FinishedRun]]:
-        """The runs that may hold numbers of a model before fine-tuning, by model and task."""
+        """The runs that may contain numbers of a model before fine-tuning, by model and task."""
         parts: dict[tuple[str, str], list[FinishedRun]] = {}
         for run in self.runs:
             if run.init != RANDOM_INIT and not controls_in_words(run.config):
@@ -301,7 +293,7 @@ class Studied:
         return parts
 
     def before(self, experiment: str, ready: Ready = lambda view: True) -> dict[tuple[str, str], MeasureView]:
-        """An experiment in the models before fine-tuning, by model and task; one view of each."""
+        """An experiment in the models before fine-tuning, by model and task; one view each."""
         views: dict[tuple[str, str], MeasureView] = {}
         for key, parts in self.parts_before().items():
             for run in parts:
@@ -318,9 +310,9 @@ def _model_and_task(run: FinishedRun) -> tuple[str, str]:
 
 
 def _recipe(group: Group) -> dict[str, str]:
-    """What a control has to share with the models that it is compared with.
+    """Properties that a control must share with the models it is compared with.
 
-    The factors of conditions do not tell: they leave out what a control determines.
+    The factors of conditions are not enough, because they omit what a control determines.
     """
     config = group.models[0].config
     of_task = config["task"].get("training") or {}
@@ -334,7 +326,7 @@ def _recipe(group: Group) -> dict[str, str]:
 
 
 def studied(runs: Sequence[FinishedRun]) -> Studied:
-    """The models behind runs: a training and its analyses are one model, and models that differ in their seed alone one
+    """The models behind runs: a training run and its analyses form a model, and models that differ only in their seed a
     group.
     """
     by_origin: dict[str, list[FinishedRun]] = {}
@@ -356,9 +348,9 @@ def studied(runs: Sequence[FinishedRun]) -> Studied:
 
 
 def _name(condition: Condition, varying: Sequence[str], conditions: Sequence[Condition]) -> str:
-    """What distinguishes models from the others of a page.
+    """The label that distinguishes models from others on a page.
 
-    A setting is named only where runs of the same model and task differ in it; usual callbacks are not named.
+    A setting is included only if runs of the same model and task differ in it; the usual callbacks are omitted.
     """
     identity = [condition.factors[name] for name in _SUBJECT]
     alike = [other for other in conditions if [other.factors[name] for name in _SUBJECT] == identity]
@@ -374,7 +366,7 @@ def _name(condition: Condition, varying: Sequence[str], conditions: Sequence[Con
 
 
 def _model(parts: Sequence[FinishedRun]) -> Model:
-    # The training comes first: it says how the model was made.
+    # The training run comes first, because it defines the model.
     compared = tuple(run for run in parts if run.config.get("reference") is not None)
     ordered = tuple(sorted((run for run in parts if run not in compared), key=lambda run: run.source is not None))
     ordered = ordered or compared
@@ -386,7 +378,7 @@ def _model(parts: Sequence[FinishedRun]) -> Model:
 
 
 def callbacks_of_training(run: FinishedRun) -> dict[str, Mapping[str, Any]]:
-    """The settings of the callbacks that made another model of a run, by name."""
+    """The settings of the callbacks that changed a run's model, by name."""
     callbacks = _training_config(run).get("callbacks") or {}
     return {
         name: settings
@@ -396,9 +388,7 @@ def callbacks_of_training(run: FinishedRun) -> dict[str, Mapping[str, Any]]:
 
 
 def _trained_with(run: FinishedRun) -> str:
-    """These callbacks in words, with the strength of gates and the settings that are not their defaults: ``gates
-    penalty=0.03``.
-    """
+    """These callbacks as text, with the gate penalty and settings other than their defaults: ``gates penalty=0.03``."""
     words = []
     for name, settings in callbacks_of_training(run).items():
         parameters = signature(_TRAIN_OTHERWISE[settings["_target_"]]).parameters
@@ -408,7 +398,7 @@ def _trained_with(run: FinishedRun) -> str:
         if shown.get("seed") == run.seed:
             del shown["seed"]
         if "tables" in shown:
-            # Scores of each seed may come from a folder of its own, named after it.
+            # Scores may come from a separate folder per seed, named after it.
             names = [re.sub(rf"[-_]s?{run.seed}$", "", Path(folder).name) for folder in shown["tables"]]
             shown["tables"] = f"[{','.join(names)}]"
         words += [name, *(f"{key}={value}" for key, value in shown.items())]
@@ -416,7 +406,7 @@ def _trained_with(run: FinishedRun) -> str:
 
 
 def _joined(models: Sequence[Model]) -> list[Model]:
-    """The models, those as one that differ in nothing but what was measured of them: they are no two replicates."""
+    """The models, merged if they differ only in what was measured, because they are not separate replicates."""
     by_settings: dict[str, list[Model]] = {}
     for model in sorted(models, key=lambda model: (model.seed, model.training is None)):
         by_settings.setdefault(json.dumps(model.config, sort_keys=True, default=str), []).append(model)
@@ -431,7 +421,7 @@ def _joined(models: Sequence[Model]) -> list[Model]:
 
 
 def _origin(run: FinishedRun) -> str:
-    """The folder of the run that trained the model, or the model's own."""
+    """The folder of the training run, or the model's own folder."""
     if run.source is None:
         return str(run.folder.resolve())
     trained = run.config.get("trained") or {}
@@ -439,9 +429,7 @@ def _origin(run: FinishedRun) -> str:
 
 
 def _training_config(run: FinishedRun) -> Mapping[str, Any]:
-    """The configuration of the training: of an analysis, that of the analysed run, or its own if that folder is
-    gone.
-    """
+    """The training configuration; for an analysis, the analysed run's, or its own if that folder is missing."""
     if run.source is None:
         return run.config
     origin = Path(_origin(run))

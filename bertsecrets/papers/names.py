@@ -1,4 +1,4 @@
-"""Names of the pages, found without importing what makes them."""
+"""Names of the pages, found without importing their code."""
 
 from functools import cache
 from pathlib import Path
@@ -11,15 +11,17 @@ FOLDER = CONF / "page"
 """The pages of the package, one file each."""
 
 LEDGER = "statements"
-"""Name of the page over all statements."""
+"""Name of the page of all statements."""
 
 DEFAULT = "kovaleva2019"
-"""The page that ``paper=true`` asks for."""
+"""The page for ``paper=true``."""
 
 
 @cache
 def page_files() -> dict[str, Path]:
-    """The files of the pages of the package, then of installed packages, by name; the ledger has none."""
+    """The files of the pages, from the package and then installed packages, by name; the page of all statements has
+    none.
+    """
     files = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
     for folder in offered_folders("pages").values():
         for path in sorted(folder.glob("*.yaml")):
@@ -33,7 +35,7 @@ def is_path(name: str) -> bool:
 
 
 def page_name(paper: bool | str, key: str = "paper") -> str:
-    """Name or path of the page that a setting asks for; empty for none.
+    """Name or path of the requested page; empty for none.
 
     Args:
         paper: The setting's value.

@@ -1,4 +1,4 @@
-"""Pages made from runs besides reports and comparisons: sections in order that name statements, figures and tables."""
+"""Pages made from runs besides reports and comparisons: ordered sections of statements, figures and tables."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +24,11 @@ from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.settings import Settings
 
 Show = Callable[..., Section | None]
-"""Makes the figures and tables of a section from the models and its settings; None where no run has what it shows."""
+"""Creates the figures and tables of a section from the models and its settings; None if no run has the data."""
 
 _SHOWS = "bertsecrets.papers."
 _SECTION = "section"
-"""What shows the figures and tables of another page's section."""
+"""Name that refers to the figures and tables of another page's section."""
 
 
 class SectionSettings(Settings):
@@ -38,10 +38,10 @@ class SectionSettings(Settings):
         title: The title.
         paragraphs: Text before the statements.
         statements: Names of the statements, in order.
-        show: Figures and tables: for each the function that makes them (``show``) and its settings, or ``section``,
-            with ``page`` and the beginning of a ``title`` there.
-        missing: What to run if no run has anything of the section; empty to leave the section out.
-        settings: How the paper measured, for :func:`~bertsecrets.papers.shows.unlike_the_paper`.
+        show: Figures and tables: for each, the function (``show``) and its settings, or ``section``, with ``page`` and
+            the start of a ``title`` there.
+        missing: What to run if no run has data for the section; empty to omit the section.
+        settings: The paper's settings, for :func:`~bertsecrets.papers.shows.unlike_the_paper`.
     """
 
     title: str = Field(min_length=1, description="a text")
@@ -58,14 +58,13 @@ class PageSettings(Settings):
     Args:
         file: File name of the page.
         title: Title of the page.
-        citation: Authors and year, or what the page is about.
+        citation: Authors and year, or the subject of the page.
         model: Our name of the paper's model; empty for a page without published numbers.
-        other_model: A sentence on the published numbers, shown where no run is of that model; ``{models}`` stands for
-            the names of the runs' models.
-        published: The paper's numbers by name, for functions that show them beside ours.
-        sizes_may_differ: Whether runs of models of several sizes go together.
-        overview: What a section is called in a table of all sections at the top, with what each says; empty for no such
-            table.
+        other_model: A sentence on the published numbers, shown if no run uses that model; ``{models}`` is replaced by
+            the runs' models.
+        published: The paper's numbers by name, for functions that show them next to ours.
+        sizes_may_differ: Whether models of different sizes can be combined.
+        overview: Name of a section in the summary table of all sections at the top; empty for no such table.
         sections: The sections, in order.
         reading: How to read the page.
     """
@@ -84,13 +83,13 @@ class PageSettings(Settings):
 
 @dataclass(frozen=True)
 class StatementsPage:
-    """A page as its file describes it.
+    """A page defined by its file.
 
     Args:
         settings: Its content.
         path: Its file.
-        functions: Whether its sections may call functions outside the package: those of installed packages, not of a
-            file.
+        functions: Whether its sections may call functions outside the package; true for installed packages, not for
+            files.
     """
 
     settings: PageSettings
@@ -111,10 +110,10 @@ class StatementsPage:
         Args:
             runs: At least one finished run.
             folder: Created if missing.
-            unfinished: Names of the unfinished runs, which are left out.
+            unfinished: Names of the unfinished runs, which are skipped.
 
         Raises:
-            UserError: If the page names a function that does not exist, or settings that do not fit.
+            UserError: If the page refers to a function that does not exist, or to settings that do not fit.
         """
         report = self.report(runs, folder / READINGS, unfinished)
         save_figures(report.figures, folder / "figures")
@@ -126,8 +125,8 @@ class StatementsPage:
 
         Args:
             runs: At least one finished run.
-            readings: Folder of the statements' readings; created if missing.
-            unfinished: Names of the unfinished runs, which are left out.
+            readings: Folder of the statements' cached readings; created if missing.
+            unfinished: Names of the unfinished runs, which are skipped.
 
         Raises:
             UserError: As :meth:`write`.
@@ -208,7 +207,7 @@ class StatementsPage:
         try:
             return function(models, **values)
         except TypeError as error:
-            # A setting that the function does not have, or a value of another type.
+            # An unknown setting of the function, or a value of another type.
             raise UserError(
                 f"Section '{title}' of '{self.path}': {error}; correct the settings of its figures."
             ) from error
@@ -226,8 +225,7 @@ class StatementsPage:
 
 
 def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[StatementsPage, SectionSettings]:
-    """The page of the package and its section that a section of another page shows, as ``{page: <name>, title: <its
-    beginning>}``.
+    """The page and section referred to by ``{page: <name>, title: <its start>}``.
 
     Raises:
         UserError: If there is none.
@@ -244,9 +242,7 @@ def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[StatementsP
 
 
 def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
-    """What the figures say, then the verdicts, each with the number of statements that have it; without either, why
-    not.
-    """
+    """A summary of the figures, then the verdicts with their numbers of statements; without either, the reason."""
     verdicts = [entry.verdict for entry in entries]
     statements = (
         f"{len(verdicts)} statements: {', '.join(counted(verdicts))}"
@@ -264,14 +260,14 @@ def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
 
 
 def _answered(name: str, sections: Sequence[Section]) -> str:
-    """How many sections say something, as a sentence."""
+    """A sentence on how many sections have an answer."""
     told = sum(section.summary not in ("", UNTOLD, UNMEASURED) for section in sections)
     return f"{told} of {len(sections)} {name}s {'has' if told == 1 else 'have'} an answer from these runs."
 
 
 def _overview(name: str, sections: Sequence[Section]) -> Section:
     rows = [[section.title, section.summary or "see its tables"] for section in sections]
-    # This section is the first.
+    # The summary is the first section.
     links = [f"#section-{index + 2}" for index in range(len(sections))]
     return Section(
         f"All {name}s",
@@ -281,7 +277,7 @@ def _overview(name: str, sections: Sequence[Section]) -> Section:
 
 
 def _reasons(entries: Sequence[Entry]) -> list[str]:
-    """Why statements cannot be told although there is a number, once for each reason that a statement gives itself."""
+    """Why statements with a number are undecided, once for each reason of a statement."""
     return [
         f"“{entry.statement.statement}” cannot be told ({cell.subject}): {cell.reason}"
         for entry in entries
@@ -294,17 +290,17 @@ def read_page(path: Path, *, functions: bool = False) -> StatementsPage:
     """The page of a file.
 
     Raises:
-        UserError: If it cannot be read, or is not a page, or names a statement that does not exist.
+        UserError: If it cannot be read, is not a page, or refers to a statement that does not exist.
     """
     content = read_keys(path, "page")
-    # Read one by one: of a list, a message would show the whole value.
+    # Read one by one, because a message would show the whole list.
     if isinstance(sections := content.get("sections"), list):
         content["sections"] = [SectionSettings.read(f"page {path.stem}: section", section) for section in sections]
     page = StatementsPage(PageSettings.read(f"page {path.stem}", content), path, functions)
     for section in page.settings.sections:
         for name in section.statements:
             if name not in files():
-                raise UserError(f"'{path}' names the unknown statement '{name}'; {choices(name, files())}.")
+                raise UserError(f"'{path}' refers to the unknown statement '{name}'; {choices(name, files())}.")
     return page
 
 
@@ -316,11 +312,11 @@ def find_page(name: str, statements: Sequence[str] = (), readings: str | None = 
 
     Args:
         name: A name or path that :func:`~bertsecrets.papers.names.page_name` accepts.
-        statements: For the ledger, the statements to show; empty for all.
-        readings: For the ledger, the folder of readings; None for one beside the page.
+        statements: For the page of all statements, the statements to show; empty for all.
+        readings: For the page of all statements, the folder of readings; None for a folder next to the page.
 
     Raises:
-        UserError: If the page's file is wrong.
+        UserError: If the page's file is invalid.
     """
     if name == LEDGER:
         return Ledger(tuple(statements), readings)
@@ -331,7 +327,7 @@ def find_page(name: str, statements: Sequence[str] = (), readings: str | None = 
 
 
 _VERDICTS = (
-    "A statement holds, or does not hold, only where a test over seeds says so; with one seed the verdict is of this "
-    "model. The page of all statements (paper=statements) tells how each was tested, with its numbers, p-values and "
-    "threshold. Layers and heads are counted from 0."
+    "A statement holds, or does not hold, only if a test over seeds is significant; with one seed, the verdict "
+    "applies to this model only. The page of all statements (paper=statements) explains how each was tested, with "
+    "its numbers, p-values and threshold. Layers and heads are counted from 0."
 )

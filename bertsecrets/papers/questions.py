@@ -1,4 +1,4 @@
-"""What answers readers' questions beside statements: further tests, controls, blocked attention and groups of heads."""
+"""Answers to readers' questions besides statements: further tests, controls, blocked attention and groups of heads."""
 
 import math
 from collections import Counter
@@ -53,18 +53,17 @@ def numbers(
     paired: bool = False,
     figure: Mapping[str, str] = _NONE,
 ) -> Section:
-    """Numbers of fine-tuned models tested as statements are, without correction, and of models fine-tuned under
-    controls.
+    """Numbers of fine-tuned models and of models fine-tuned under controls, tested like statements but without
+    correction.
 
     Args:
         models: The models.
-        tests: What the number is -> its kind of test and the settings of that, ``about`` which state it is (``tuned``
-            unless given), and in ``words`` what a number shown to be above or below the threshold says.
-        caption, heading, form: Of the table, and of the column of numbers; how these are written in cells.
-        under: Names of controls -> what the page calls them: the models under these are tested, too, and missing ones
-            are named.
-        paired: Whether the question is what a control changes, seed by seed: its number minus the usual one, which the
-            words are about, as if both erred in opposite directions.
+        tests: Label of the number -> its kind of test and settings, the state it is ``about`` (by default ``tuned``),
+            and the ``words`` for a number significantly above or below the threshold.
+        caption, heading, form: Caption of the table, heading of the column of numbers, and the format of its cells.
+        under: Names of controls -> their labels: models under these are also tested, and missing ones are listed.
+        paired: Whether to test the change due to a control, seed by seed: its number minus the usual one,
+            conservatively adding both errors.
         figure: ``name``, ``title`` and ``unit`` of a figure of the numbers under controls; empty for none.
     """
     lines: list[dict[str, Any]] = []
@@ -80,7 +79,7 @@ def numbers(
         usual: dict[str, dict[str, Reading]] = {}
 
         def told(name: str, group: Group, readings: Sequence[Reading], test: Test = test, label: str = label) -> int:
-            """Add a line; which side of the threshold its number is shown to be on, 1 or -1, or 0 for neither."""
+            """Add a line; return the significant side of the threshold, 1 or -1, or 0 for neither."""
             found = test.judge(readings)
             of_examples = "heads" if isinstance(test, Correlation) else "examples"
             over = f"seeds and {of_examples}" if len(readings) > 1 else of_examples
@@ -89,7 +88,7 @@ def numbers(
             return int(math.copysign(found.p_value <= LEVEL, found.value - test.threshold))
 
         for group in models.tuned:
-            # Models trained with gates, too, have the controls of the usual ones.
+            # Models trained with gates share the controls of the usual ones.
             for tested in (tested for tested in [group, *comparable[group.name]] if tested.name not in shown):
                 readings = {}
                 for sheet in subject_of(models, tested, about).sheets:
@@ -115,9 +114,9 @@ def numbers(
                 by_option = {option_of(control): shown.get(control.name) for control in comparable[group.name]}
                 also = [name for option, name in under.items() if by_option.get(option) == side]
                 otherwise = [name for option, name in under.items() if by_option.get(option) not in (side, None)]
-                word += f", also with {listed(also)}" * bool(also) + f", not shown with {listed(otherwise)}" * bool(
-                    otherwise
-                )
+                word += f", also with {listed(also)}" * bool(
+                    also
+                ) + f", not significant with {listed(otherwise)}" * bool(otherwise)
                 answers[group.name].append(word)
     paragraphs = [
         f"{name}: no run has {what[0]}{f', and {len(what) - 1} more' * (len(what) > 1)}."
@@ -131,11 +130,11 @@ def numbers(
             control = f"{'-m ' * (len(missing) > 1)}control={','.join(missing)}"
             commands[group.name, control] = group.retrain(control)
         paragraphs += [
-            f"Not comparable: {other.name}, which differs in {listed(different)} too."
+            f"Not comparable: {other.name}, which also differs in {listed(different)}."
             for other, different in (models.not_comparable(group) if under else [])
         ]
     several = {"quantity": "{label}"} if len(tests) > 1 else {}
-    # Without a control there is no difference.
+    # Without a control, there is no difference to test.
     measured = len({line["name"] for line in lines}) > len({line["group"] for line in lines}) if paired else bool(lines)
     columns = {
         "models": "{name}",
@@ -163,7 +162,7 @@ def _differences(changed: Mapping[str, Reading], usual: Mapping[str, Reading]) -
 
 
 def in_few_words(answers: Mapping[str, str], *, measured: bool) -> str:
-    """The answers of all models in a few words, those of which none is told as untold; models that agree together."""
+    """The answers of all models in a few words, grouped by answer."""
     if not measured:
         return UNMEASURED
     words = dict.fromkeys(answer or UNTOLD for answer in answers.values())
@@ -176,7 +175,7 @@ def in_few_words(answers: Mapping[str, str], *, measured: bool) -> str:
 
 
 def option_of(group: Group) -> str:
-    """The name of the control under which models were fine-tuned; empty for another one."""
+    """The name of the control under which models were fine-tuned; empty for others."""
     own = controls(group.config)
     for path in sorted((CONF / "control").glob("*.yaml")):
         if controls(yaml.safe_load(path.read_text("utf-8"))) == own:
@@ -197,13 +196,12 @@ def _of_controls(lines: Sequence[Line], name: str, title: str, unit: str) -> lis
 
 
 def blocked(models: Studied, token: str, meanings: Mapping[str, str]) -> Section | None:
-    """The score with attention to a token, or from it, blocked in all heads, over seeds; None if no run blocked it.
+    """The score with attention to or from a token blocked in all heads, over seeds; None if no run blocked it.
 
     Args:
         models: The models.
         token: Name of the token.
-        meanings: The verdicts of attention to it and from it, in words with a comma between -> what both say in a few
-            words.
+        meanings: The verdicts on attention to and from it, separated by a comma -> a summary in a few words.
     """
     paragraphs, shown, figures = [], [], []
     answers: dict[str, str] = {}
@@ -239,7 +237,7 @@ def groups_by_seed(models: Studied) -> Iterator[Line]:
             rows = _tested_groups(view)
             kinds = Counter(_kind(row) for row in rows)
             tested = any(row["p_controls"] is not None and math.isfinite(row["p_controls"]) for row in rows)
-            # If the median undecided group has no effect.
+            # Assuming that the median undecided group has no effect.
             enough = [
                 row["count"] * ((row["delta"] - row["low"]) / row["margin"]) ** 2
                 for row in rows
@@ -261,12 +259,12 @@ def groups_by_seed(models: Studied) -> Iterator[Line]:
 
 
 def _tested_groups(view: MeasureView) -> list[dict[str, Any]]:
-    """The groups of heads whose heads were also disabled singly."""
+    """The groups of heads whose members were also disabled singly."""
     return [row for row in rows_of(GROUP, view.run.ablation_table()) if row["interaction"] is not None]
 
 
 def _kind(row: Line) -> str:
-    """``redundant``, a verdict that tells, or empty."""
+    """``redundant``, a conclusive verdict, or empty."""
     return _REDUNDANT if row["redundant"] else str(row["verdict"]) if row["verdict"] in (DISPENSABLE, NEEDED) else ""
 
 
@@ -303,13 +301,13 @@ def accuracies(models: Studied) -> Iterator[Line]:
 
 
 def _of_data(models: Studied, group: Group) -> list[Group]:
-    """The controls that change the data alone: one sentence of each pair, or shuffled labels."""
+    """The controls that only change the data: one sentence of each pair, or shuffled labels."""
     options = ("first_sentence", "second_sentence", "permuted_labels")
     return [control for control in models.controls_of(group) if option_of(control) in options]
 
 
 def gains(models: Studied) -> Iterator[Line]:
-    """What both sentences gain over one, paired over examples, and over seeds where there are several."""
+    """The gain of both sentences over one, paired over examples, and over seeds if there are several."""
     for group in models.tuned:
         for control in _of_data(models, group):
             if option_of(control) == "permuted_labels":
@@ -318,7 +316,7 @@ def gains(models: Studied) -> Iterator[Line]:
             for model in group.models:
                 alone = next((other for other in control.models if other.seed == model.seed), None)
                 correct, correct_alone = _correct(model), {} if alone is None else _correct(alone)
-                # All seeds count that answered the examples of the first.
+                # Use all seeds with the same examples as the first.
                 if (
                     correct
                     and correct.keys() == correct_alone.keys()
@@ -342,20 +340,20 @@ def _gain(gain_SN: "np.ndarray[tuple[int, ...], np.dtype[Any]]") -> Estimate:
     """The mean of gains ``[seeds, examples]`` of −1, 0 or 1, with its interval."""
     seeds, count = gain_SN.shape
     if seeds > 1:
-        # Seeds that answer the same examples share their noise: it does not shrink with the number of seeds.
+        # Seeds on the same examples share their noise, which does not decrease with the number of seeds.
         covariance_SS, own_SS = np.cov(gain_SN) / count, np.eye(seeds, dtype=bool)
         noise = [covariance_SS[part].mean(keepdims=True) for part in (~own_SS, own_SS)]
         effect = effects_over_seeds(gain_SN.mean(axis=1, keepdims=True), *noise, margin=0.0, level=0.95, largest=1.0)
         low, high = (float(limit[0]) for limit in effect.limits)
         return Estimate(float(effect.delta[0]), low, high)
     lost, won = (int((gain_SN[0] == sign).sum()) for sign in (-1, 1))
-    # Of one seed, both models answered the same examples: only those that one of them gets right tell them apart.
+    # With one seed, both models saw the same examples, and only discordant examples distinguish them.
     low_V, high_V = paired_proportions([lost], [won], count)(np.array([0.025]))
     return Estimate(float(gain_SN.mean()), float(low_V[0]), float(high_V[0]))
 
 
 def _correct(model: Model) -> dict[int, bool]:
-    """Which examples of the first set the model answers right, by their index; empty without predictions of classes."""
+    """Which examples of the first set the model predicts correctly, by index; empty without predicted classes."""
     path = model.parts[0].folder / PREDICTIONS / f"{next(iter(model.scores.sets))}.parquet"
     if not path.is_file():
         return {}

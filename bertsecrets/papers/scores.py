@@ -1,4 +1,4 @@
-"""Scores by initialisation beside those of a paper: table 1 of Kovaleva et al. 2019."""
+"""Scores by initialisation next to published ones: table 1 of Kovaleva et al. 2019."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,10 @@ from bertsecrets.results.formatting import MISSING, number, with_limits
 from bertsecrets.results.scores import score_interval
 
 _PAPERS_COLUMN = (
-    "The paper's column has three models: pre-trained and fine-tuned, random and fine-tuned, and pre-trained without "
-    "fine-tuning, which has an untrained classifier; it gives one run each and no intervals. A score is lower or "
-    "higher than the paper's where its interval and that of the paper's score on the whole development set do not meet."
+    "The paper reports three models, with one run each and no intervals: pre-trained and fine-tuned, random and "
+    "fine-tuned, and pre-trained without fine-tuning (untrained classifier). A score is marked as lower or higher "
+    "than the paper's if its interval does not overlap with the interval of the paper's score on the whole "
+    "development set."
 )
 
 
@@ -29,12 +30,12 @@ class Scores:
     Args:
         task: Name of the group.
         metric: Name of the metric.
-        pretrained, random: Each seed's score; NaN where undefined. ``random`` is empty if there is no such run.
-        untrained: Scores of the pre-trained encoder with an untrained classifier; empty if there is no such run.
-        constant: A constant answer's score; NaN where undefined.
+        pretrained, random: Each seed's score; NaN where undefined. ``random`` is empty without such a run.
+        untrained: Scores of the pre-trained encoder with an untrained classifier; empty without such a run.
+        constant: The majority baseline's score; NaN where undefined.
         published: The paper's scores in percent: untrained classifier, random, pre-trained; empty if there are none.
         count: Number of examples.
-        papers_count: Number of examples of the whole development set, the paper's; 0 if there are no published scores.
+        papers_count: Number of examples of the paper's development set; 0 if there are no published scores.
     """
 
     task: str
@@ -64,9 +65,9 @@ def initialisation(
     table = score_table(tasks)
     return Section(
         paragraphs=[
-            "Scores in percent, mean over seeds with a 95 % interval over seeds and examples, cut off at the metric's "
-            "ends. Where there is one seed it is over examples; those of F1 and Matthews' correlation are over seeds "
-            "alone.",
+            "Scores in percent, mean over seeds with a 95 % interval over seeds and examples, clipped to the "
+            "metric's range. With one seed the interval is over examples; intervals of F1 and Matthews' correlation "
+            "are over seeds only.",
             *([_PAPERS_COLUMN] if table.header[-1] == "paper" else []),
         ],
         tables=[table],
@@ -74,7 +75,7 @@ def initialisation(
 
 
 def score_table(tasks: Sequence[Sequence[Scores]]) -> Table:
-    """Table 1 without the columns that no row fills; the last row is the mean gain of fine-tuning.
+    """Table 1 without empty columns; the last row is the mean gain of fine-tuning.
 
     Args:
         tasks: The metrics of each task.
@@ -99,9 +100,9 @@ def score_table(tasks: Sequence[Sequence[Scores]]) -> Table:
 
 
 def _beyond(scores: Scores) -> str:
-    """The trained models whose interval does not meet that of the paper's score.
+    """The trained models whose interval does not overlap with the interval of the paper's score.
 
-    An untrained classifier is one random draw, here and there, and is not compared.
+    An untrained classifier is a single random draw and is not compared.
     """
     differing, untested = [], False
     ours = {"fine-tuned": scores.pretrained, "random": scores.random}
@@ -120,7 +121,7 @@ def _beyond(scores: Scores) -> str:
 def _scores(
     models: Studied, group: Group, published: Mapping[str, Any], development: Mapping[str, int]
 ) -> list[Scores]:
-    """The metrics of models that started from pre-trained weights, the task's first one first."""
+    """The metrics of models that started from pre-trained weights, starting with the task's first metric."""
     random = models.of_random(group)
     untrained = [model for model in models.initial_of(group) if model.init != RANDOM_INIT]
     name, first = next(iter(group.models[0].scores.sets.items()))
@@ -143,7 +144,7 @@ def _scores(
 def _gain(tasks: Sequence[Sequence[Scores]]) -> list[list[str]]:
     """A row of Table 1: the gain of fine-tuning over an untrained classifier, mean over the tasks that have both.
 
-    The first metric of each task counts, for the paper too.
+    Uses the first metric of each task, also for the paper.
     """
     firsts = [first for first, *_ in tasks if first.untrained]
     if not firsts:

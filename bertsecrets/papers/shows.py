@@ -1,4 +1,4 @@
-"""Figures and tables that any page can show, from its settings."""
+"""Figures and tables that any page can show."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,18 +37,18 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 @cache
 def published(page: str) -> dict[str, Any]:
-    """The numbers that a paper published, by name, as its page's file holds them."""
+    """A paper's published numbers by name, as in its page's file."""
     numbers: dict[str, Any] = yaml.safe_load((FOLDER / f"{page}.yaml").read_text("utf-8"))["published"]
     return numbers
 
 
 def unlike_the_paper(models: Studied, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A sentence for each measure that these runs took with other settings than the paper; none where they agree.
+    """A sentence for each measure with settings that differ from the paper; none if they agree.
 
     Args:
         models: The models.
-        settings: Measure -> its settings as the paper has them; kind of component -> ``mode`` and ``metric`` of
-            disabling it. A setting that differs by task is given by task.
+        settings: Measure -> the paper's settings; kind of component -> ``mode`` and ``metric`` of disabling it.
+            Settings that differ by task are given by task.
     """
     sentences = []
     for name, theirs in settings.items():
@@ -69,12 +69,12 @@ def unlike_the_paper(models: Studied, settings: Mapping[str, Mapping[str, Any]])
 
 
 def _measured_with(models: Studied, name: str, mode: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Task and settings of the numbers that a page shows of a measure or of a kind of component."""
+    """Task and settings of a page's numbers for a measure or a kind of component."""
     if name in KINDS:
         for group, effect in models.effects(name, mode):
             yield group.task, {"mode": effect.mode, "metric": effect.metric}
         return
-    # The configurations that were read with the runs.
+    # The configurations read with the runs.
     chosen = {run.folder: run.config.get("measure") or {} for run in models.runs}
     before = [(task, view) for (_, task), view in models.before(name).items()]
     for task, view in [*((group.task, view) for group in models.tuned for view in group.views(name)), *before]:
@@ -82,9 +82,9 @@ def _measured_with(models: Studied, name: str, mode: str | None) -> Iterator[tup
 
 
 def _without_counterpart(theirs: Iterable[str], ours: Collection[str]) -> list[str]:
-    """A sentence on what the paper has numbers of and these runs have not; none where they have all of it."""
+    """A sentence on published numbers that these runs lack; none if they have all."""
     missing = [name for name in theirs if name not in ours]
-    return [f"Of the paper, without a counterpart here: {', '.join(missing)}."] if missing else []
+    return [f"Published, but not measured here: {', '.join(missing)}."] if missing else []
 
 
 def _other_tasks(theirs: Collection[str], ours: Collection[str]) -> list[str]:
@@ -96,7 +96,7 @@ def _other_tasks(theirs: Collection[str], ours: Collection[str]) -> list[str]:
     known = {*configurations("task"), *ours}
     for task in theirs:
         if task not in known:
-            raise UserError(f"A page has published numbers of the unknown task '{task}'; {choices(task, known)}.")
+            raise UserError(f"A page has published numbers for the unknown task '{task}'; {choices(task, known)}.")
     return _without_counterpart(theirs, ours)
 
 
@@ -117,22 +117,21 @@ def table(
     paper: Sequence[Line] = (),
     **settings: Any,
 ) -> Section | None:
-    """A table of lines, the published numbers in their field ``paper``; None without lines.
+    """A table of lines, with published numbers in the field ``paper``; None without lines.
 
     Args:
         models: The models.
-        of: What makes the lines: a function of :mod:`bertsecrets.papers.sources`, or of another module
-            ``<module>.<function>``.
-        columns, caption, apart: Of the table, as :func:`~bertsecrets.papers.lines.tables` takes them.
+        of: The source of the lines: a function in :mod:`bertsecrets.papers.sources`, or ``<module>.<function>``.
+        columns, caption, apart: Arguments of :func:`~bertsecrets.papers.lines.tables`.
         paragraphs: Text before it.
-        summary: What the first line of the first task says in a few words, a format as of a cell; empty for nothing.
-        summary_of: A field with a number: the line nearest to that says it instead.
+        summary: A short summary of the first line of the first task, as a cell format; empty for none.
+        summary_of: A field with a number: the line nearest to it is summarised instead.
         published: The paper's numbers, by the values of fields.
-        by: These fields, one for each level of ``published``.
-        called: Value of the first of these fields -> what the paper calls it, where it differs.
-        all_published: Whether to name what the paper has and these runs have not.
-        paper: Further lines, of the paper.
-        settings: Of what makes the lines.
+        by: These fields, one per level of ``published``.
+        called: Value of the first of these fields -> its name in the paper, if different.
+        all_published: Whether to list published numbers that these runs lack.
+        paper: Further lines from the paper.
+        settings: Settings of the source of the lines.
     """
     made = list(_source(of)(models, **settings))
     if not made:
@@ -157,14 +156,14 @@ def table(
 
 
 def _source(name: str) -> Callable[..., Iterable[Line]]:
-    """A function that makes lines; raises UserError if there is none of that name."""
+    """A function that yields lines; raises UserError if there is none with that name."""
     module, _, attribute = name.rpartition(".")
     try:
         source: Callable[..., Iterable[Line]] = getattr(
             import_module(f"bertsecrets.papers.{module or 'sources'}"), attribute
         )
     except (ImportError, AttributeError) as error:
-        raise UserError(f"A table of a page is of '{name}', which makes no lines ({error_text(error)}).") from error
+        raise UserError(f"A table of a page uses '{name}', which yields no lines ({error_text(error)}).") from error
     return source
 
 
@@ -177,16 +176,16 @@ def layers(
     tuned: bool = True,
     over: str = "",
 ) -> Section | None:
-    """A table of means by layer, theirs beside ours.
+    """A table of means by layer, with published means next to ours.
 
     Args:
         models: The models.
         columns: Column, ``measure/column``, -> its ``label``, and the paper's means (``published``), by task of
             fine-tuned models.
-        caption: Of the table.
-        name: Heading of the labels; they are left out where there is one column.
-        tuned: Whether rows are fine-tuned models, means over seeds; else the states of models, before fine-tuning
-            first.
+        caption: Caption of the table.
+        name: Heading of the labels, which are omitted if there is one column.
+        tuned: Whether rows are means over seeds of fine-tuned models; otherwise the states of models, before
+            fine-tuning first.
         over: A column by which the means are divided; empty for none.
     """
     lines = list(sources.layers(models, columns, tuned=tuned, over=over))
@@ -212,13 +211,13 @@ def layer_dots(
     *,
     theirs: bool = True,
 ) -> Section | None:
-    """A dot for each head by layer, of the first state of a model with some columns.
+    """A dot for each head by layer, for the first state of a model with given columns.
 
     Args:
         models: The models.
         columns: Column, ``measure/column``, -> its ``panel``, its ``line`` there, and the paper's means
             (``published``).
-        name, title, unit, top: Of the figure; the upper end of its axis.
+        name, title, unit, top: Name, title and unit of the figure, and the upper end of its axis.
         theirs: Whether to draw the paper's means.
     """
     first_measure, _, first_column = next(iter(columns)).partition("/")
@@ -232,7 +231,7 @@ def layer_dots(
             published_L = about.get("published") if theirs else None
             line = LayerLine(about.get("line", about["panel"]), state.view.value(measured), published_L)
             panels.setdefault(about["panel"], []).append(line)
-    # A panel of one line has no legend.
+    # A panel with one line has no legend.
     panels = {
         f"{panel} {series[0].name}" if len(series) == 1 and series[0].name != panel else panel: series
         for panel, series in panels.items()
@@ -246,7 +245,7 @@ def layer_dots(
 def heatmaps(
     models: Studied, column: str, name: str, title: str, unit: str, caption: str, limits: Sequence[float] | None = None
 ) -> Section | None:
-    """A heatmap of a column for each group of fine-tuned models, mean over seeds; None if no model has it.
+    """A heatmap of a column for each group of fine-tuned models, averaged over seeds; None if no model has it.
 
     Args:
         models: The models.
@@ -297,16 +296,16 @@ def disabled(
     scores: Mapping[str, Sequence[float]] = _NONE,
     whole: Mapping[str, Sequence[float]] = _NONE,
 ) -> Section | None:
-    """Scores with one head, or with all heads of one layer, disabled, by task; None if no run disabled all of them.
+    """Scores with one head, or all heads of one layer, disabled, by task; None if no run disabled all of them.
 
     Args:
         models: The models.
         kind: ``head`` or ``layer``.
-        mode: The paper's mode of disabling; where no model has it, any.
+        mode: The paper's mode of disabling; if no model has it, any mode.
         name, caption: Of the figure.
-        scores: The paper's scores by task: of the whole model, and the lowest and the highest with one head disabled;
-            or with each layer disabled.
-        whole: The paper's scores by task, of the whole model first, for layers.
+        scores: The paper's scores by task: of the intact model, and the lowest and highest with one head disabled; or
+            with each layer disabled.
+        whole: The paper's scores of the intact model by task, for layers.
     """
     measured = models.effects(kind, mode)
     if not measured:
@@ -324,7 +323,7 @@ def disabled(
         for group, effect in measured
     ]
     if kind == "head" and scores and not any(line["theirs"] for line in lines):
-        # Rows of the paper's own tasks say more than their names would.
+        # Rows of the paper's own tasks are more informative than a list of their names.
         counterparts = []
         lines += [{"task": f"paper: {task}", "paper": [float(n) for n in theirs]} for task, theirs in scores.items()]
     seeds = [len(effect.delta_RLH) for _, effect in measured]
@@ -337,7 +336,7 @@ def disabled(
                 for (group, effect), certain_LH in zip(measured, certain, strict=True)
             ],
             title="Change of score when a whole layer is disabled",
-            note=f"dots: seeds; bars: their mean, pale where significant in at most half of them; {examples}",
+            note=f"dots: seeds; bars: their mean, pale if significant in at most half of the seeds; {examples}",
         )
         told, columns, alt = "Change of score by disabled layer, from layer 0", _BY_LAYER, "Bar charts by layer."
     else:
@@ -354,7 +353,7 @@ def disabled(
         means = "; numbers of heads are means" * (max(seeds) > 1)
         rate = f"{max(effect.false_discovery_rate for _, effect in measured):.0%}".replace("%", " %")
         told = (
-            f"One head disabled, {{seeds}}{means}; significant: false discovery rate {rate}, however small the change"
+            f"One head disabled, {{seeds}}{means}; significant at a false discovery rate of {rate}, regardless of size"
         )
         columns, alt = _BY_HEAD, "Heatmaps of changes by layer and head."
     return Section(
@@ -365,14 +364,14 @@ def disabled(
 
 
 def _of_task(task: str, scores: Mapping[str, Sequence[float]], whole: Mapping[str, Sequence[float]]) -> Any:
-    """The paper's scores of a task, those with layers disabled as changes in points; None without any."""
+    """The paper's scores of a task, with disabled layers as changes in points; None without any."""
     if whole and task in scores:
         return 100 * (np.array(scores[task]) - whole[task][0])
     return scores.get(task)
 
 
 def _heads_of(effect: Effects) -> dict[str, Any]:
-    """The extreme scores with one head disabled, and how many heads have each verdict, the mean over seeds."""
+    """The extreme scores with one head disabled, and the mean number of heads with each verdict over seeds."""
     score_LH = effect.baseline_R.mean() + effect.delta_RLH.mean(axis=0)
     gain_RLH = effect.certain_RLH & (effect.delta_RLH > 0)
     masks = {
@@ -393,12 +392,12 @@ def _heads_of(effect: Effects) -> dict[str, Any]:
 
 
 def compared(models: Studied, experiment: str, figures: Sequence[str] | None = None) -> Section | None:
-    """What a page that compares runs says of an experiment in the fine-tuned models; None if no run has it.
+    """The comparison page's section on an experiment in the fine-tuned models; None if no run has it.
 
     Args:
         models: The models.
         experiment: The experiment.
-        figures: As of :func:`presented`.
+        figures: As in :func:`presented`.
     """
     replicates = {group.name: Replicates(views) for group in models.tuned if (views := group.views(experiment))}
     declarations = [run.experiments[experiment][0] for run in models.runs if experiment in run.experiments]
@@ -416,14 +415,14 @@ def presented(
     tuned: bool = False,
     tables: bool = True,
 ) -> Section | None:
-    """What the page of a run says of an experiment, in the first state of the models; None if no run has it.
+    """The run page's section on an experiment, for the first state of the models; None if no run has it.
 
     Args:
         models: The models.
         experiment: The experiment.
-        figures: The figures alone that are shown, and how they were made; null for all that it says.
-        tuned: Whether of a fine-tuned model.
-        tables: Whether its tables are shown.
+        figures: The figures to show, with their method notes; null for the whole section.
+        tuned: Whether to show a fine-tuned model.
+        tables: Whether to show its tables.
     """
     declarations = [run.experiments[experiment][0] for run in models.runs if experiment in run.experiments]
     for state in states(models, experiment):
@@ -437,7 +436,7 @@ def presented(
 
 
 def _picked(section: Section, figures: Sequence[str] | None) -> Section:
-    """The content of a section of another page, or some of its figures with how they were made."""
+    """The content of a section of another page, or some of its figures with their method notes."""
     if figures is not None:
         drawn = [block for block in section.figures if block.name in figures]
         return Section(paragraphs=section.paragraphs, figures=drawn)
@@ -446,7 +445,7 @@ def _picked(section: Section, figures: Sequence[str] | None) -> Section:
 
 
 _READABLE = 30
-"""Most tokens of a text whose tokens can all be labelled."""
+"""Longest text, in tokens, for which all tokens can be labelled."""
 
 
 def maps(
@@ -461,17 +460,18 @@ def maps(
     before: bool = False,
     any_of: bool = False,
 ) -> Section | None:
-    """A text that a run kept in the head that is highest in each column; None without maps of a model with the columns.
+    """A captured text in the head with the highest number in each column; None without maps of a model with the
+    columns.
 
     A frame marks the first tokens of a word and of its syntactic head, for the relation that a column is named after.
 
     Args:
         models: The models.
-        columns: What a head shows -> its column, ``measure/column``, and what its number is a share of, if anything.
+        columns: Description of a head -> its column, ``measure/column``, and the unit if its number is a share.
         name, title, caption: Of the figure.
-        tasks: Tasks of which the fine-tuned models are shown, each with a text; empty for the first state of all.
-        lowest: Whether the head that is lowest is shown instead.
-        before: Whether the map before fine-tuning stands beside.
+        tasks: Tasks whose fine-tuned models are shown, each with a text; empty for the first state overall.
+        lowest: Whether to show the head with the lowest number instead.
+        before: Whether to also show the map before fine-tuning.
         any_of: Whether a model with some of the columns is enough.
     """
     panels: list[MapPanel] = []
@@ -517,11 +517,11 @@ def maps(
 def _kept_text(
     state: State, relations: Collection[str], *, before: bool
 ) -> tuple[CapturedExample, dict[str, Any]] | None:
-    """A readable text with its maps ``[L, H, Q, K]`` by stage: that with the most relations, then the longest."""
+    """A readable text with its maps ``[L, H, Q, K]`` by stage: the one with the most relations, then the longest."""
     folder = state.view.run.captures
     steps = read_steps(folder)
     examples = [example for example in read_examples(folder) if len(example.tokens) <= _READABLE]
-    # Maps of step 0 are of the model before fine-tuning.
+    # Maps of step 0 belong to the model before fine-tuning.
     if not steps or not examples or (0 not in steps and (state.pretrained or before)):
         return None
     named = {"before fine-tuning": 0, "after fine-tuning": max(steps)}

@@ -1,4 +1,4 @@
-"""What the tables of a page are made of: lines of plain values, from rows of findings and from grids."""
+"""Lines of plain values for a page's tables, from rows of findings and from grids."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import rank_correlation, spearman
 
 BEFORE, FINE_TUNED = "before fine-tuning", "fine-tuned"
-"""The states of a model, the ends of its name."""
+"""The states of a model, used as suffixes of its name."""
 
 Array = NDArray[np.float64]
 
 _LISTED = 3
-"""Heads that a row names."""
+"""Fields of a row that refer to heads."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class State:
     """One experiment in one state of a model.
 
     Args:
-        name: The model and its state, as named on the page.
+        name: The model and its state, as shown on the page.
         view: The numbers.
         task: The task.
         pretrained: Whether it is the model before fine-tuning.
@@ -55,8 +55,8 @@ class State:
 
 
 def states(models: Studied, experiment: str) -> list[State]:
-    """The states with an experiment: of each group the model before fine-tuning, then the fine-tuned one of its first
-    seed.
+    """The states with an experiment: for each group, the model before fine-tuning, then the fine-tuned model of its
+    first seed.
     """
     before = models.before(experiment)
     measured: list[State] = []
@@ -65,7 +65,7 @@ def states(models: Studied, experiment: str) -> list[State]:
             measured.append(State(f"{group.name}, {BEFORE}", before[group.model, group.task], group.task, True))
         tuned = group.views(experiment, ready=lambda view: view.step is not None)
         measured += [State(f"{group.name}, {FINE_TUNED}", view, group.task, False) for view in tuned[:1]]
-    # Without fine-tuned models of its task, the task names a model, together with its own name where there are several.
+    # Without fine-tuned models of its task, a model is labelled by task, and by its own name if there are several.
     tuned_on = {(group.model, group.task) for group in models.tuned}
     several = len({model for model, _ in before.keys() | tuned_on}) > 1
     for (model, task), view in before.items():
@@ -77,13 +77,13 @@ def states(models: Studied, experiment: str) -> list[State]:
 def rows(
     models: Studied, experiment: str, rows: str, where: Sequence[Line] = (), words: Mapping[str, Line] | None = None
 ) -> Iterator[Line]:
-    """An experiment's rows of one kind, of every state; ``at`` is the head of a row.
+    """An experiment's rows of one kind, for every state; ``at`` is the head of a row.
 
     Args:
         models: The models.
         experiment, rows: The experiment, and its kind of rows.
-        where: Values of fields; rows count that have all of some of these, or all rows without any.
-        words: Field -> what the page calls its values.
+        where: Alternative sets of field values that rows must have; empty for all rows.
+        words: Field -> labels of its values.
     """
     for state in states(models, experiment):
         for line in state.view.lines(rows):
@@ -97,13 +97,13 @@ def rows(
 def layers(
     models: Studied, columns: Mapping[str, Mapping[str, Any]], *, tuned: bool = True, over: str = ""
 ) -> Iterator[Line]:
-    """Means by layer of columns ``measure/column``: of fine-tuned models over seeds, or of every state; with the
+    """Means by layer of columns ``measure/column``, for fine-tuned models over seeds or for every state, with the
     paper's.
 
     Args:
         models: The models.
         columns: Column -> its ``label``, and the paper's means (``published``), by task of fine-tuned models.
-        tuned: Whether of fine-tuned models alone.
+        tuned: Whether to include only fine-tuned models.
         over: A column by which the means are divided; empty for none.
     """
     for column, about in columns.items():
@@ -119,7 +119,7 @@ def layers(
         for state in measured:
             mean_L = np.nanmean(state.view.value(name), axis=1)
             mean_L = mean_L / np.nanmean(state.view.value(over), axis=1) if over else mean_L
-            # Beside several models the paper has a row of its own.
+            # With several models, the paper has a separate row.
             paper = theirs if len(measured) == 1 else None
             line = {"label": label, "mean": mean_L, "paper": paper, "examples": state.view.count(name)}
             yield {**line, "model": state.name}
@@ -162,8 +162,8 @@ def patterns(models: Studied) -> Iterator[Line]:
 
 
 def changes(models: Studied, measure: str) -> Iterator[Line]:
-    """Means over heads of a measure's columns before and after fine-tuning, and how many heads changed
-    significantly.
+    """Means over heads of a measure's columns before and after fine-tuning, and the number of significantly changed
+    heads.
     """
     for group in models.tuned:
         compared = [view.compared[INITIAL] for view in group.views(measure) if INITIAL in view.compared]
@@ -186,7 +186,7 @@ def changes(models: Studied, measure: str) -> Iterator[Line]:
 
 
 def last_layer_of_cls(models: Studied) -> Iterator[Line]:
-    """What [CLS] attends to in the last layer of fine-tuned models, the most first."""
+    """The targets of [CLS]'s attention in the last layer of fine-tuned models, in descending order."""
     for group in models.tuned:
         replicates = group.replicates("token_to_token")
         names = [] if replicates is None else sorted(column.name for column in replicates.columns)
@@ -197,7 +197,7 @@ def last_layer_of_cls(models: Studied) -> Iterator[Line]:
             )
             if grids is not None and np.isfinite(grids.value_RLH[:, -1]).any():
                 kinds[name.removeprefix(CLS_TO)] = float(np.nanmean(np.nanmean(grids.value_RLH[:, -1], axis=0)))
-        # Neither [CLS] itself nor all separators together.
+        # Exclude [CLS] itself and the total of all separators.
         means = {kind: mean for kind, mean in kinds.items() if kind not in ("cls", "sep_total")}
         if kinds:
             yield {
@@ -209,7 +209,7 @@ def last_layer_of_cls(models: Studied) -> Iterator[Line]:
 
 
 def linked_words(models: Studied) -> Iterator[Line]:
-    """The head that attends most to each kind of linked words, and what of that remains beyond position."""
+    """The head that attends most to each kind of linked words, and its attention beyond position."""
     for group in models.tuned:
         replicates = group.replicates("token_to_token")
         names = [] if replicates is None else sorted(column.name for column in replicates.columns)
@@ -238,7 +238,7 @@ def frame_relations(models: Studied) -> Iterator[Line]:
         links, weight_LH = view.fact(Links), view.value("weight")
         source = task if links is None else links.source
         name = f"{model} · {source}" if several else source
-        # Every task's run on FrameNet's own sentences starts from the same model and has the same numbers.
+        # Runs on FrameNet's own sentences start from the same model for every task and have the same numbers.
         if any(other == name and np.allclose(weight_LH, other_LH, equal_nan=True) for other, other_LH in taken):
             continue
         taken.append((name, weight_LH))
@@ -261,8 +261,8 @@ def frame_relations(models: Studied) -> Iterator[Line]:
 
 
 def concentration(models: Studied, measure: str, column: str, share: float) -> Iterator[Line]:
-    """At each validation, what part of a column's sum the largest heads have, and how near their order is to that of
-    the end.
+    """For each validation, the share of the largest heads in a column's sum, and the rank correlation with the final
+    order.
 
     Args:
         models: The models.
@@ -291,7 +291,7 @@ def most_relevant(models: Studied, confident: float) -> Iterator[Line]:
 
     Args:
         models: The models.
-        confident: From which confidence on a head is confident.
+        confident: Least confidence of a confident head.
     """
     for group in models.tuned:
         model = group.models[0]
@@ -320,11 +320,11 @@ def most_relevant(models: Studied, confident: float) -> Iterator[Line]:
 
 
 def best_of_relations(models: Studied) -> Iterator[Line]:
-    """The best head of each syntactic relation and direction by the largest weight, before fine-tuning and after it."""
+    """The best head of each syntactic relation and direction by the largest weight, before and after fine-tuning."""
     before = [
         (f"{model} on {task}, {BEFORE}", None, view) for (model, task), view in models.before("voita_roles").items()
     ]
-    # Of models with gates, too, there would be a table of each strength.
+    # Models with gates are skipped, as there would be a table for each penalty.
     usual = [group for group in models.tuned if models.as_usual(group) in (None, group)]
     first: dict[str, tuple[str, int | None, MeasureView]] = {}
     for group in usual:

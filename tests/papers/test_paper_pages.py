@@ -174,7 +174,7 @@ def test_published_means_are_drawn_over_ours(tmp_path: Path) -> None:
         ({"sections": [{"title": "One", "show": [{"show": "layer"}]}]}, "shows 'layer', which does not exist"),
         ({"sections": [{"title": "One", "show": [{"show": "os:getcwd"}]}]}, "shows 'os:getcwd', which does not exist"),
         ({"sections": [{"title": "One", "show": [{"show": "layers", "colour": 1}]}]}, "correct the settings"),
-        ({"sections": [{"title": "One", "show": [{**TABLE, "of": "raws"}]}]}, "of 'raws', which makes no lines"),
+        ({"sections": [{"title": "One", "show": [{**TABLE, "of": "raws"}]}]}, "uses 'raws', which yields no lines"),
         ({"sections": [{"title": "One", "show": [{**TABLE, "experiment": 1, "row": 2}]}]}, "correct the settings"),
         (
             {"sections": [{"title": "One", "show": [{"show": "section", "page": "clark2019", "title": "Section 9"}]}]},
@@ -230,7 +230,7 @@ def test_an_installed_package_brings_statements_and_a_page(tmp_path: Path, caplo
     page_files.cache_clear()
     assert "their cell" in text
     assert "Unknown key 'statement broken.sauce'" in caplog.text
-    assert "'clark_sep_half' of theirs is left out" in caplog.text
+    assert "'clark_sep_half' of theirs is skipped" in caplog.text
     assert "theirs_early" not in files()
 
 
@@ -269,12 +269,12 @@ def test_published_numbers_without_a_run_are_named(tmp_path: Path) -> None:
     for numbers in ({"mrpc": [0.9, 0.8], "rte": [0.7, 0.6], "qqp": [0.5, 0.4]}, {"mrpc": [0.9, 0.8]}):
         section = shows.layers(models, {"drift/cosine": {"label": "cosine", "published": numbers}}, "Means")
         assert section is not None
-        assert section.paragraphs == ["Of the paper, without a counterpart here: rte, qqp."] * (len(numbers) > 1)
+        assert section.paragraphs == ["Published, but not measured here: rte, qqp."] * (len(numbers) > 1)
     section = shows.disabled(
         models, "head", "uniform", "name", "Heads", {"mrpc": [0.8, 0.7, 0.9], "sst2": [0.8, 0.7, 0.9]}
     )
     assert section is not None
-    assert section.paragraphs == ["Of the paper, without a counterpart here: sst2."]
+    assert section.paragraphs == ["Published, but not measured here: sst2."]
     with pytest.raises(UserError, match="unknown task 'mrcp'; did you mean 'mrpc'"):
         shows.disabled(models, "head", "uniform", "name", "Heads", {"mrcp": [0.8, 0.7, 0.9]})
 
@@ -426,7 +426,7 @@ def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
     # Universal Dependencies call dobj obj, and have no prep.
     assert section is not None
     others = "prep, pobj, det, nn, nsubj, amod, advmod, aux, poss, auxpass, ccomp, mark, prt"
-    assert section.paragraphs[-1] == f"Of the paper, without a counterpart here: {others}."
+    assert section.paragraphs[-1] == f"Published, but not measured here: {others}."
     assert rows["obj"][-2:] == ["86.8, 40.0", "layer 7 · head 9"]
     assert rows["cc"][-2:] == ["–", "–"]
     half, fifth = Estimate(0.5, 0.45, 0.55), Estimate(0.2, 0.15, 0.25)
@@ -488,7 +488,7 @@ def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> 
     # Verdicts do not overlap: of 11 heads without a loss that matters, the model is better without one.
     assert [row[6:10] for row in rows_of(section)] == [["2", "1", "10", "1"], ["10", "10", "0", "0"]]
     assert list(section.tables[0].header[7:10]) == ["needed", "can be spared", "better without"]
-    significant = "significant: false discovery rate 5 %, however small the change"
+    significant = "significant at a false discovery rate of 5 %, regardless of size"
     assert section.tables[0].caption == f"One head disabled, one seed; {significant}"
     assert [row[-1] for row in rows_of(section)] == ["0.800: 0.700 to 0.900", "–"]
     # A task of the paper alone has a row where no other has the paper's numbers.
@@ -588,7 +588,7 @@ def test_models_that_differ_in_seed_and_its_folder_of_scores_are_one_group(tmp_p
     rows = [
         row for row in rows_of(shown("voita2019", "Section 6:", models_in(tmp_path))) if not row[0].startswith("paper")
     ]
-    assert [row[:3] for row in rows] == [["mrpc", "open heads alone, from the start", "6, 6 of 12"]]
+    assert [row[:3] for row in rows] == [["mrpc", "open heads only, from the start", "6, 6 of 12"]]
     # Scores of other runs make another model of the same seed.
     settings = {**prune, "seed": 1, "tables": ["there/gates-0.2-1"]}
     run = Run.open(make_run(tmp_path / "other", measured=kept, callbacks={"prune": settings}))

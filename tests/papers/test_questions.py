@@ -132,7 +132,7 @@ def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
     tilts = {row[0]: row[1:3] for row in section.tables[0].rows}
     assert tilts["mrpc · learning rate × 1.25 from each layer to the one below"] == ["−0.120", "−0.124 to −0.116"]
     assert tilts["mrpc · training labels shuffled"][0] == "+0.120"
-    halves = "upper layers change more, also with shuffled labels, not shown with inverted learning rates"
+    halves = "upper layers change more, also with shuffled labels, not significant with inverted learning rates"
     assert section.summary == f"{halves}; larger gradients, larger change"
     assert [block.name for block in section.figures] == ["controls_mrpc"]
     assert not section.commands
@@ -278,7 +278,7 @@ def test_a_control_that_differs_in_more_than_the_control_is_not_compared(
     (one,) = runs.tuned
     assert not runs.controls_of(one)
     section = question("Do layers change more", runs)
-    assert any(text.endswith(f"which differs in {named} too.") for text in section.paragraphs)
+    assert any(text.endswith(f"which also differs in {named}.") for text in section.paragraphs)
 
 
 def test_analyses_alone_are_grouped_by_the_training_that_they_name(tmp_path: Path) -> None:

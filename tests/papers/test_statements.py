@@ -111,7 +111,7 @@ def test_a_model_that_has_not_learned_is_not_read_but_its_model_before_is(tmp_pa
         tmp_path, statement_of({**MEAN, "above": 0.3}), statement_of({**MEAN, "above": 0.3}, "before", name="b")
     )
     assert only(tuned).finding is None
-    assert "not shown to have learned" in only(tuned).reason
+    assert "did not significantly beat the majority baseline" in only(tuned).reason
     assert only(before).verdict == HOLDS_HERE
 
 
@@ -205,12 +205,12 @@ def test_seeds_without_the_analysis_and_unlearned_ones_are_named(tmp_path: Path)
     (entry,) = ledger(tmp_path, statement_of({**MEAN, "above": 0.3}))
     cell = only(entry)
     assert len(cell.finding.readings) == 1
-    assert cell.left_out == "1 of 2 seeds without the column surface/cls, left out: seed 2."
+    assert cell.left_out == "1 of 2 seeds lack the column surface/cls and are skipped: seed 2."
     assert cell.command == f"python -m bertsecrets analyze checkpoint={lacking} 'measure=[surface]'"
     page = Ledger(("kovaleva_cls_early",)).write(find_runs([str(tmp_path)])[0], tmp_path / "page")
     text = page.read_text("utf-8")
-    assert "so left out of what is said of fine-tuned models: mrpc (seed 3, seed 4)." in text
-    assert "1 of 2 seeds without the column surface/cls, left out: seed 2." in text
+    assert "because they do not significantly beat the majority baseline: mrpc (seed 3, seed 4)." in text
+    assert "1 of 2 seeds lack the column surface/cls and are skipped: seed 2." in text
 
 
 def test_a_one_sided_statement_is_not_refuted(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_what_a_statement_depends_on(tmp_path: Path) -> None:
     (entry,) = ledger(tmp_path, statement_of({**MEAN, "above": 0.3}))
     assert entry.verdict == DIFFERS
     assert depends_on(entry) == [
-        "These models differ, and single seeds do not show on what that depends: it holds for mrpc (0.35) and does not "
+        "These models differ, but with single seeds the reason is unclear: it holds for mrpc (0.35) and does not "
         "hold for rte (0.175)."
     ]
     for place, (task, factor) in enumerate((("mrpc", 1.01), ("rte", 0.51))):
@@ -347,7 +347,7 @@ def test_the_page_has_a_row_and_a_section_for_each_statement(tmp_path: Path) -> 
         "Of 2 published statements: 1 does not hold of this model; 1 cannot be told. Why some cannot be told: for 1 an "
         "analysis is missing." in text
     )
-    assert "so left out of what is said of fine-tuned models: rte (seed 1)." in text
+    assert "because they do not significantly beat the majority baseline: rte (seed 1)." in text
     assert "2 versions of the code (0.1.0+aaaa, 0.1.0+bbbb)" in text
     assert '<a href="#section-3">Attention to [CLS] is higher in the lower half of the layers.</a>' in text
     assert text.count("mrpc: −0.400 (−0.420 to −0.380)") == 1
@@ -363,8 +363,8 @@ def test_the_next_step_is_the_command_that_most_statements_lack(tmp_path: Path) 
     page = Ledger(names).write(find_runs([str(tmp_path / "run")])[0], tmp_path / "page").read_text("utf-8")
     steps = re.findall(r"<li>(.+?) <span.+?<code>(.+?)</code>", page)
     assert [(words, command.split("analysis=")[1].split()[0]) for words, command in steps] == [
-        ("To judge “40 % of the heads can be removed without a loss that matters.” and 1 more", "prune"),
-        ("To judge “Turning attention away from [SEP] hardly changes the answer.”", "sinks"),
+        ("To test “40 % of the heads can be removed without a loss that matters.” and 1 more", "prune"),
+        ("To test “Turning attention away from [SEP] hardly changes the answer.”", "sinks"),
     ]
     assert all(str(made) in command for _, command in steps)
 

@@ -1,3 +1,1 @@
-"""The statements ledger: published statements about heads, each a file of ``conf/statement``, tested on finished
-runs.
-"""
+"""Published statements about heads, each a file in ``conf/statement``, tested on finished runs."""

@@ -1,4 +1,4 @@
-"""The judge: every statement tested on every model that the runs hold, with what was read kept for the next time."""
+"""Test every statement on every model of the runs, caching the readings."""
 
 import hashlib
 import inspect
@@ -28,17 +28,17 @@ from bertsecrets.statistics.corrections import corrected
 
 HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot be told"
 HOLDS_HERE, FAILS_HERE = f"{HOLDS} of this model", f"{FAILS} of this model"
-"""Verdicts from a single seed, or on the one model before fine-tuning: they say nothing of models or tasks."""
+"""Verdicts from a single seed, or on the model before fine-tuning, which do not generalise to models or tasks."""
 
 UNMEASURED = "no run measured this"
-"""Takes the place of a verdict or an answer where an analysis is missing."""
+"""Shown instead of a verdict or an answer if an analysis is missing."""
 
 DEPENDS, DIFFERS = "depends", "differs between these models"
 VERDICTS = (HOLDS, FAILS, HOLDS_HERE, FAILS_HERE, DEPENDS, DIFFERS, UNTOLD)
 
 
 def counted(verdicts: Sequence[str]) -> list[str]:
-    """How many statements have each verdict, in words.
+    """The number of statements with each verdict, as text.
 
     >>> counted(["holds of this model", "cannot be told", "holds of this model"])
     ['2 hold of this model', '1 cannot be told']
@@ -48,7 +48,7 @@ def counted(verdicts: Sequence[str]) -> list[str]:
 
 
 def tallied(verdicts: Sequence[tuple[str, bool]]) -> str:
-    """How many statements have each verdict, those that a number can only confirm apart.
+    """The number of statements with each verdict, with one-sided statements listed separately.
 
     Args:
         verdicts: The verdict of each statement, and whether it is one-sided.
@@ -66,7 +66,7 @@ def tallied(verdicts: Sequence[tuple[str, bool]]) -> str:
 
 
 def expected_false(numbers: Sequence[tuple[float, bool]]) -> str:
-    """How many of the significant numbers are expected to lie on the other side of their threshold, at most, by family.
+    """Upper bound on the expected number of false discoveries among the significant numbers, by family.
 
     Args:
         numbers: The corrected p-value of each number, and whether it is over seeds.
@@ -76,8 +76,8 @@ def expected_false(numbers: Sequence[tuple[float, bool]]) -> str:
     """
     over, of_one = (sum(p <= LEVEL for p, over_seeds in numbers if over_seeds is family) for family in (True, False))
     return (
-        f"Expected to be false, at a false discovery rate of {LEVEL:.0%}: up to {LEVEL * over:.1f} of {over} "
-        f"significant number{'s' * (over != 1)} over seeds and {LEVEL * of_one:.1f} of {of_one} of single models."
+        f"Expected false discoveries at a rate of {LEVEL:.0%}: up to {LEVEL * over:.1f} of {over} significant "
+        f"number{'s' * (over != 1)} over seeds and {LEVEL * of_one:.1f} of {of_one} of single models."
     ).replace("5%", "5 %")
 
 
@@ -90,17 +90,17 @@ EMBEDDINGS = "sentence_embeddings"
 """The objective of a model that was trained further for sentence embeddings."""
 
 READINGS = "statements"
-"""Folder of what was read, one file for each statement, beside a page."""
+"""Folder of cached readings, one file per statement, next to a page."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Models that differ in their seed alone, or a model before fine-tuning on the sentences of a task.
+    """Models that differ only in their seed, or a model before fine-tuning on the sentences of a task.
 
     Args:
         name: Name on the page.
         model, task: Names of the model and the task.
-        sheets: One sheet for each seed that is shown to have learned the task, or one for the model before fine-tuning.
+        sheets: One sheet per seed that significantly learned the task, or one for the model before fine-tuning.
         unlearned: Names of the other seeds.
     """
 
@@ -113,20 +113,20 @@ class Subject:
 
 @dataclass(frozen=True)
 class Cell:
-    """A statement in one subject.
+    """A statement tested on one subject.
 
     Args:
         subject: The subject's name.
         model, task: Its model and task; several tasks for a statement about all of them.
-        finding: The numbers; None if they are lacking or not read.
-        p_value: Of the number being equal to the threshold, corrected within its family (over seeds, of this model);
+        finding: The numbers; None if missing or not read.
+        p_value: P-value of equality with the threshold, corrected within its family (over seeds, or of single models);
             NaN where unknown.
         verdict: :data:`HOLDS`, :data:`FAILS`, :data:`HOLDS_HERE`, :data:`FAILS_HERE` or :data:`UNTOLD`.
-        reason: A sentence on why it cannot be told; empty if it can.
-        command: The command that takes a lacking analysis; empty if none is lacking.
-        left_out: A sentence that names the seeds or tasks without an analysis that others have; empty if none.
-        seeds: Number of seeds behind the numbers, of several tasks the fewest.
-        too_few: Whether a run has the analysis, of too few examples to give a number.
+        reason: A sentence on why there is no verdict; empty otherwise.
+        command: The command that runs a missing analysis; empty if none is missing.
+        left_out: A sentence that lists the seeds or tasks without an analysis that others have; empty if none.
+        seeds: Number of seeds behind the numbers; with several tasks, the minimum.
+        too_few: Whether a run has the analysis, but with too few examples for a number.
     """
 
     subject: str
@@ -143,36 +143,33 @@ class Cell:
 
     @property
     def over_seeds(self) -> bool:
-        """Whether the verdict is over seeds, and not of this model alone."""
+        """Whether the verdict is over seeds rather than for this model only."""
         return self.seeds > 1
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A statement and what the runs say about it, one cell for each subject."""
+    """A statement and its results, one cell per subject."""
 
     statement: Statement
     cells: tuple[Cell, ...]
 
     def where(self, *verdicts: str) -> list[Cell]:
-        """The cells with one of some verdicts."""
+        """The cells with one of the given verdicts."""
         return [cell for cell in self.cells if cell.verdict in verdicts]
 
     @property
     def commands(self) -> list[str]:
-        """The commands that take lacking analyses; none for a model and task that have a number from another
-        training.
-        """
+        """The commands that run missing analyses; none for a model and task with a number from another training run."""
         read = {(cell.model, cell.task) for cell in self.cells if cell.finding is not None}
         lacking = [cell for cell in self.cells if cell.finding is not None or (cell.model, cell.task) not in read]
         return list(dict.fromkeys(cell.command for cell in lacking if cell.command))
 
     @property
     def verdict(self) -> str:
-        """The verdict where all subjects that can be told agree, else ``depends``, or ``differs`` where that rests on
-        single seeds.
+        """The verdict if all conclusive subjects agree, else ``depends``, or ``differs`` if based on single seeds.
 
-        It is of this model only where no subject has several seeds.
+        It applies to this model only if no subject has several seeds.
         """
         verdicts = {cell.verdict for cell in self.cells}
         if verdicts & {HOLDS, HOLDS_HERE} and verdicts & {FAILS, FAILS_HERE}:
@@ -181,7 +178,7 @@ class Entry:
 
 
 class Readings:
-    """What was read for a statement, kept in a file, so that only what is missing or has changed is read again.
+    """Cached readings of a statement, so that only missing or changed ones are read again.
 
     Args:
         folder: Folder of the files.
@@ -190,18 +187,17 @@ class Readings:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.taken = 0
-        """Readings taken anew."""
+        """Number of new readings."""
 
     def of(self, statement: Statement, groups: Sequence[Sequence[Sheet]]) -> Reading:
-        """The reading of a statement in one model, or in several that its test joins.
+        """The reading of a statement for one model, or for several joined by its test.
 
         Raises:
-            LackingError: If their runs do not have what the test reads.
+            LackingError: If their runs lack the data for the test.
         """
         sheets = [sheet for group in groups for sheet in group]
         key = " + ".join(sheet.folder for sheet in sheets)
-        # A run's files can change, and so can the code of a test: either way the stored number is no longer that of the
-        # statement.
+        # If a run's files or the code of a test change, the stored number is out of date.
         fingerprint = _fingerprint(statement.test, sheets)
         stored = self._stored(statement)
         entry = stored.get(key)
@@ -227,21 +223,21 @@ class Readings:
         try:
             content = json.loads(path.read_text("utf-8"))
         except ValueError:
-            # Half a file of an interrupted copy: everything of this statement is read again.
+            # A partial file of an interrupted copy: read everything for this statement again.
             return {}
         return content if isinstance(content, dict) else {}
 
 
 def judged(runs: Sequence[FinishedRun], folder: Path, paths: Sequence[str] = ()) -> tuple[Studied, dict[str, Entry]]:
-    """The models behind runs, and every statement judged on them, by name.
+    """The models behind runs, and every statement tested on them, by name.
 
     Args:
         runs: Trainings and analyses.
         folder: Folder of the readings.
-        paths: Files of statements besides those of the package and of installed packages.
+        paths: Files of statements besides those of the package and installed packages.
 
     Raises:
-        UserError: If a statement is wrong, or names a column that does not exist.
+        UserError: If a statement is invalid, or refers to a column that does not exist.
     """
     statements = read_statements([*files(), *(path for path in paths if path not in files())])
     check_columns(statements, runs)
@@ -250,12 +246,12 @@ def judged(runs: Sequence[FinishedRun], folder: Path, paths: Sequence[str] = ())
 
 
 def judge(statements: Sequence[Statement], models: Studied, folder: Path) -> list[Entry]:
-    """Judge statements on models; readings are kept in a folder.
+    """Test statements on models, caching readings in a folder.
 
-    P-values are corrected over all statements of the package and of installed packages, whichever of them are asked
-    for, so that a statement has one verdict on every page; statements of other files are corrected together with those.
-    Numbers of single models and numbers over seeds are families apart: the first are many and mostly beyond doubt, and
-    would make the correction of the second all but vanish.
+    P-values are corrected over all statements of the package and installed packages, regardless of the requested ones,
+    so that a statement has the same verdict on every page; statements from other files are corrected together with
+    them. Numbers of single models and numbers over seeds are separate families: the former are many and mostly highly
+    significant, and would nearly remove the correction of the latter.
 
     Args:
         statements: The statements.
@@ -283,7 +279,7 @@ def judge(statements: Sequence[Statement], models: Studied, folder: Path) -> lis
 
 
 def _corrected(entries: Sequence[Entry]) -> dict[str, list[float]]:
-    """The p-values of each statement's cells, corrected over those of its family; NaN where unknown."""
+    """The p-values of each statement's cells, corrected within their family; NaN where unknown."""
     cells = [cell for entry in entries for cell in entry.cells]
     p_N = np.array([math.nan if cell.finding is None else cell.finding.p_value for cell in cells])
     over_seeds_N = np.array([cell.over_seeds for cell in cells], np.bool_)
@@ -301,17 +297,17 @@ def subjects(models: Studied, about: About) -> list[Subject]:
 
 
 def subject_of(models: Studied, group: Group, about: About) -> Subject:
-    """The fine-tuned models of a group as the subject of statements, without those not shown to have learned the
+    """The fine-tuned models of a group as the subject of statements, without those that did not significantly learn the
     task.
     """
-    # Analyses of the model before fine-tuning, for columns of it.
+    # Analyses of the model before fine-tuning, for its columns.
     initial = tuple(part for model in models.initial_of(group) if about != "random" for part in model.parts)
     random = models.of_random(group)
     others = () if random is None else random.models
-    # A model from random weights or under a control is judged even if it learned nothing: such statements are about
+    # A model from random weights or under a control is tested even if it learned nothing, because statements are about
     # that.
     counted = [model for model in group.models if model.scores.learned or about == "random" or group.controlled]
-    # In a ring: each seed is in two comparisons.
+    # In a ring, so that each seed is in two comparisons.
     following = [*counted[1:], *counted[:1]]
     sheets = tuple(
         Sheet(
@@ -332,12 +328,11 @@ def subject_of(models: Studied, group: Group, about: About) -> Subject:
 
 def _before(models: Studied) -> list[Subject]:
     parts = models.parts_before()
-    # A model that was trained further for another purpose neither confirms nor refutes a statement about language
-    # models.
+    # A model trained further for another purpose neither confirms nor refutes a statement about language models.
     embeds = {model: runs[0].config["model"].get("objective") == EMBEDDINGS for (model, _), runs in parts.items()}
     before = []
     for (model, task), runs in parts.items():
-        # An analysis of a fine-tuned model can measure the model before it, too.
+        # An analysis of a fine-tuned model can also measure the model before fine-tuning.
         trained = next(
             (
                 tuned.checkpoint
@@ -349,7 +344,7 @@ def _before(models: Studied) -> list[Subject]:
         )
         sheet = Sheet("before fine-tuning", str(runs[0].folder), trained, tuple(runs), "before")
         name = f"{task} · {model}" if len(embeds) > 1 else task
-        # Of models that are all of this kind a page says so once.
+        # If all models are of this kind, a page notes it once.
         kind = " (sentence-embedding model)" * (embeds[model] and not all(embeds.values()))
         before.append(Subject(f"{name}{kind}", model, task, (sheet,), ()))
     return sorted(before, key=lambda subject: subject.name)
@@ -366,9 +361,9 @@ def _cells(statement: Statement, candidates: Sequence[Subject], readings: Readin
     cells = [_cell(statement, subject, readings) for subject in candidates]
     if statement.about != "before":
         return cells
-    # The model before fine-tuning is the same on every task: one set of sentences with the analysis is enough.
+    # The model before fine-tuning is the same for every task, so one set of sentences with the analysis is enough.
     read = {cell.model for cell in cells if cell.finding is not None}
-    # Of a model without, the sentences that come nearest to it.
+    # For a model without the analysis, use the sentences that come closest.
     unread = sorted((cell for cell in cells if cell.model not in read), key=lambda cell: not cell.too_few)
     nearest = {cell.model: cell for cell in reversed(unread)}.values()
     return [cell for cell in cells if cell.finding is not None or cell in nearest]
@@ -386,7 +381,7 @@ def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
             return replace(bare, reason=f"No run has {reason.what}.", too_few=reason.too_few)
         names = ", ".join(sheet.name for sheet, _ in lacking)
         bare = replace(
-            bare, left_out=f"{len(lacking)} of {len(subject.sheets)} seeds without {reason.what}, left out: {names}."
+            bare, left_out=f"{len(lacking)} of {len(subject.sheets)} seeds lack {reason.what} and are skipped: {names}."
         )
     seeds = sum(math.isfinite(reading.value) for reading in numbers)
     if statement.test.joins:
@@ -397,7 +392,7 @@ def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
 def _taken(
     statement: Statement, sheets: Sequence[Sheet], readings: Readings
 ) -> tuple[list[Sheet], list[Reading], list[tuple[Sheet, LackingError]]]:
-    """The sheets that have what a statement reads, their readings unless its test joins them, and the others with what
+    """The sheets with the data for a statement, their readings unless its test joins them, and the others with what
     they lack.
     """
     present, numbers, lacking = [], [], []
@@ -431,20 +426,20 @@ def _joint_cells(statement: Statement, candidates: Sequence[Subject], readings: 
         name = f"{model}: {', '.join(groups) or 'no task'}"
         bare = Cell(name, model, "tasks", None, math.nan, UNTOLD, command=next(iter(commands), ""))
         if len(groups) < 2:
-            reason = f"Fewer than two tasks that the model has learned have {statement.test.columns[0]}."
+            reason = f"Fewer than two tasks that the model learned have {statement.test.columns[0]}."
             cells.append(replace(bare, reason=reason))
             continue
-        without = f"Without the analysis, left out: {', '.join(left_out)}." if left_out else ""
+        without = f"Skipped, without the analysis: {', '.join(left_out)}." if left_out else ""
         finding = statement.test.judge([readings.of(statement, list(groups.values()))])
         cells.append(replace(bare, finding=finding, left_out=without, seeds=min(map(len, groups.values()))))
     return cells
 
 
-NOT_LEARNED = "The model is not shown to have learned its task, so its heads are not tested."
+NOT_LEARNED = "The model did not significantly beat the majority baseline, so its heads are not tested."
 
 
 def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
-    """A cell with its corrected p-value and its verdict."""
+    """A cell with its corrected p-value and verdict."""
     if cell.finding is None:
         return cell
     finding = cell.finding
@@ -470,7 +465,7 @@ def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
 
 
 def _verdict(statement: Statement, finding: Finding, p: float) -> tuple[str, str]:
-    """The verdict that a number and its p-value give, and, where it is untold although significant, the reason."""
+    """The verdict from a number and its p-value, and, if it is undecided although significant, the reason."""
     if not p <= LEVEL:
         return UNTOLD, ""
     if statement.test.holds(finding.value):
@@ -480,7 +475,7 @@ def _verdict(statement: Statement, finding: Finding, p: float) -> tuple[str, str
 
 
 def single_verdicts(statement: Statement, cell: Cell) -> list[str]:
-    """What each seed alone would say, from its own interval."""
+    """The verdict from each seed's own interval."""
     if cell.finding is None or len(cell.finding.readings) < 2:
         return []
     alone = [statement.test.judge([reading]) for reading in cell.finding.readings]
@@ -488,11 +483,13 @@ def single_verdicts(statement: Statement, cell: Cell) -> list[str]:
 
 
 def depends_on(entry: Entry) -> list[str]:
-    """Sentences on what a statement depends on: the model, the task or the seed; only where both verdicts are shown."""
+    """Sentences on whether a statement depends on the model, the task or the seed; only if both verdicts are
+    significant.
+    """
     sentences = []
     if entry.verdict == DIFFERS:
         here = _contrast(entry.where(HOLDS, HOLDS_HERE), entry.where(FAILS, FAILS_HERE), "subject")
-        sentences.append(f"These models differ, and single seeds do not show on what that depends: {here}.")
+        sentences.append(f"These models differ, but with single seeds the reason is unclear: {here}.")
     yes, no = entry.where(HOLDS), entry.where(FAILS)
     for name, of in (("task", "model"), ("model", "task")):
         for common in sorted({getattr(cell, of) for cell in yes} & {getattr(cell, of) for cell in no}):
@@ -500,20 +497,21 @@ def depends_on(entry: Entry) -> list[str]:
             sentences.append(f"It depends on the {name} ({common}): {_contrast(held, failed, name)}.")
     if yes and no and not sentences:
         sentences.append(
-            f"It depends on the model or the task; these runs do not show which: {_contrast(yes, no, 'subject')}."
+            f"It depends on the model or the task (these runs do not show which): {_contrast(yes, no, 'subject')}."
         )
     for cell in entry.cells:
         verdicts = single_verdicts(entry.statement, cell)
         if HOLDS in verdicts and FAILS in verdicts:
             sentences.append(
-                f"It depends on the seed ({cell.subject}): {verdicts.count(HOLDS)} of {len(verdicts)} seeds alone show "
-                f"that it holds, {verdicts.count(FAILS)} that it does not (not corrected for the number of tests)."
+                f"It depends on the seed ({cell.subject}): {verdicts.count(HOLDS)} of {len(verdicts)} seeds show on "
+                f"their own that it holds, {verdicts.count(FAILS)} that it does not (not corrected for multiple "
+                "comparisons)."
             )
     return sentences
 
 
 def _contrast(yes: Sequence[Cell], no: Sequence[Cell], name: str) -> str:
-    """Where a statement holds and where it does not, with the numbers; cells are named by the field ``name``."""
+    """Where a statement holds and where it does not, with the numbers; cells are labelled by the field ``name``."""
     holds, fails = (", ".join(f"{getattr(cell, name)} ({_value(cell)})" for cell in cells) for cells in (yes, no))
     return f"it {HOLDS} for {holds} and {FAILS} for {fails}"
 
@@ -533,7 +531,7 @@ def _fingerprint(test: Test, sheets: Sequence[Sheet]) -> str:
 
 @cache
 def _code(kind: type[Test]) -> str:
-    """The source of a kind of test, and of every module of the package that it takes something from."""
+    """The source code of a kind of test and of every package module that it uses."""
     own_module = sys.modules[kind.__module__]
     names = {getattr(value, "__module__", None) or "" for value in vars(own_module).values()}
     used = {name for name in names if name.startswith("bertsecrets.")}
@@ -542,7 +540,7 @@ def _code(kind: type[Test]) -> str:
 
 
 def _plain(reading: Reading) -> dict[str, Any]:
-    """A reading to keep; what is not finite is null, as JSON has no word for it."""
+    """A reading for the cache; non-finite numbers become null, as JSON cannot express them."""
 
     def told(value: Any) -> Any:
         return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -551,7 +549,7 @@ def _plain(reading: Reading) -> dict[str, Any]:
 
 
 def _reading(content: object) -> Reading | None:
-    """A kept reading; None if it is not one."""
+    """A cached reading; None if it is invalid."""
     if not isinstance(content, dict) or set(content) != {field.name for field in fields(Reading)}:
         return None
     defined = {key: math.nan if content[key] is None else content[key] for key in ("value", "stderr", "reliability")}

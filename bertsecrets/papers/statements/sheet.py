@@ -42,25 +42,25 @@ DISABLE = "disable"
 BEFORE = "initial:"
 """Prefix of a column of the model before fine-tuning, in a statement about the fine-tuned one."""
 SEEDS = "seeds:"
-"""Prefix of a column that compares the model with that of the next seed, the last with the first."""
+"""Prefix of a column that compares the model with the next seed's model (the last with the first)."""
 
 TRAINING_OF = "training:"
-"""Prefix of a column that was recorded by head at steps of training, whose mean over these counts."""
+"""Prefix of a column recorded by head during training, averaged over steps."""
 
 UNLIMITED = (-math.inf, math.inf)
 
 OR = " or "
-"""Between a column and one that stands in for it where it was not measured."""
+"""Separator between a column and its substitute if it was not measured."""
 
 _NOT_COMPARED = frozenset({Clusters.name})
-"""Measures that ``compare_with`` leaves out: the model before fine-tuning needs an analysis of its own for them."""
+"""Measures not covered by ``compare_with``, which need a separate analysis of the model before fine-tuning."""
 
 _ANNOTATED = {
     "dependency": "analysis=dependency task=ud_ewt data.root=<folder of UD_English-EWT>",
     "probes": "analysis=probes task=ud_ewt data.root=<folder of UD_English-EWT>",
     "coreference": "analysis=coreference task=coreference data.root=<folder>",
 }
-"""Settings of analyses of the model before fine-tuning that take annotated texts, which most tasks are not."""
+"""Settings of analyses of the model before fine-tuning that need annotated texts, unlike most tasks."""
 
 _ANALYSES = {
     Pruning.name: "analysis=prune",
@@ -83,9 +83,9 @@ class Grid:
     Args:
         value_LH, stderr_LH: Values and standard errors ``[layers, heads]``.
         count: The largest number of examples of a head.
-        origin: What else distinguishes the numbers, e.g. their metric and sample; empty for nothing.
+        origin: Further identification of the numbers, e.g. their metric and sample; may be empty.
         limits: The smallest and the largest possible value.
-        tests: Number of columns of which each head's value is the highest.
+        tests: Number of columns over which each head's value is the maximum.
     """
 
     value_LH: Array
@@ -99,19 +99,19 @@ class Grid:
 def disabled_columns() -> tuple[str, ...]:
     """Columns ``disable/<mode>/<kind>``: the change of score in points with each component of a kind disabled.
 
-    Of parts of layers, which have no mode, ``disable/zero/<kind>``.
+    Parts of layers, which have no mode, use ``disable/zero/<kind>``.
     """
     modes = mode_names(sweeps=True)
     return tuple(f"{mode}/{kind.name}" for kind in COMPONENTS for mode in (("zero",) if kind.done else modes))
 
 
 class LackingError(Exception):
-    """The runs of a model do not have what a test reads.
+    """The runs of a model lack the data for a test.
 
     Args:
-        what: What is lacking, e.g. ``the column surface/cls``.
-        settings: The settings of the analysis that takes it.
-        too_few: Whether a run has that analysis, of too few examples.
+        what: What is missing, e.g. ``the column surface/cls``.
+        settings: The settings of the analysis that provides it.
+        too_few: Whether a run has that analysis, but with too few examples.
     """
 
     def __init__(self, what: str, settings: str, *, too_few: bool = False) -> None:
@@ -121,17 +121,17 @@ class LackingError(Exception):
 
 @dataclass(frozen=True)
 class Sheet:
-    """One model: its training and the analyses of it.
+    """One model: its training run and its analyses.
 
     Args:
-        name: What distinguishes it from the others of its subject, e.g. ``seed 1``.
-        folder: Folder of the training, or of the first analysis.
-        checkpoint: The checkpoint that a command names to analyse the model.
+        name: Label within its subject, e.g. ``seed 1``.
+        folder: Folder of the training run, or of the first analysis.
+        checkpoint: The checkpoint for commands that analyse the model.
         runs: The runs.
-        about: Which of the model's states the numbers are of.
-        random: The same model fine-tuned from random weights, one for each seed.
-        compared: Analyses that compare it with a given model, not with itself before fine-tuning.
-        next_seed: Checkpoint of the next seed, for commands that compare with it; empty where there is one seed.
+        about: The state of the model that the numbers describe.
+        random: The same model fine-tuned from random weights, one per seed.
+        compared: Analyses that compare it with another model instead of itself before fine-tuning.
+        next_seed: Checkpoint of the next seed, for commands that compare with it; empty with a single seed.
     """
 
     name: str
@@ -144,8 +144,7 @@ class Sheet:
     next_seed: str = ""
 
     def grid(self, column: str) -> Grid:
-        """A column ``measure/column`` of the state that the sheet is about; of ``<column> or <column>`` the first that
-        was measured.
+        """A column ``measure/column`` for the sheet's state; for ``<column> or <column>``, the first that was measured.
 
         Raises:
             LackingError: If no run has it.
@@ -162,7 +161,7 @@ class Sheet:
 
     @cached_property
     def _grids(self) -> dict[str, Grid]:
-        """The columns read so far: many statements are about the same."""
+        """The columns read so far, as many statements share columns."""
         return {}
 
     def _read(self, column: str) -> Grid:
@@ -194,7 +193,7 @@ class Sheet:
                 np.add.at(total_LH, (layer_N, head_N), table["value"].to_numpy())
                 np.add.at(count_LH, (layer_N, head_N), 1)
                 return Grid(total_LH / np.where(count_LH, count_LH, np.nan), np.full(total_LH.shape, np.nan), 0)
-        # It cannot be had afterwards.
+        # It cannot be computed afterwards.
         raise LackingError(f"the column {column} by head during training", "")
 
     def _between_seeds(self, column: str) -> Grid:
@@ -208,7 +207,7 @@ class Sheet:
         raise LackingError(f"the column {column} between two seeds", settings)
 
     def view(self, experiment: str) -> MeasureView:
-        """An experiment in the state that the sheet is about.
+        """An experiment in the sheet's state.
 
         Raises:
             LackingError: If no run has it.
@@ -216,7 +215,7 @@ class Sheet:
         return self.views(experiment)[0]
 
     def views(self, experiment: str) -> list[MeasureView]:
-        """An experiment in the state that the sheet is about, of each run that has it.
+        """An experiment in the sheet's state, from each run that has it.
 
         Raises:
             LackingError: If no run has it.
@@ -226,19 +225,17 @@ class Sheet:
         raise LackingError(f"the results of {experiment}{_STATES[self.about]}", self.settings_of(experiment))
 
     def columns(self, prefix: str) -> list[str]:
-        """The columns ``measure/column`` whose names begin with a prefix, without those of random words."""
+        """The columns ``measure/column`` with a prefix, without those of random words."""
         measure, _, beginning = prefix.partition("/")
         names = {column.name for view in self._views(measure) for column in view.columns}
         return sorted(f"{measure}/{n}" for n in names if n.startswith(beginning) and not n.endswith(RANDOM))
 
     def settings_of(self, experiment: str, about: About | None = None) -> str:
-        """The settings of ``analyze.py`` that take an experiment in a state of the model; None: the one that the sheet
-        is about.
-        """
+        """The settings of ``analyze.py`` for an experiment in a state of the model; None for the sheet's state."""
         about = about or self.about
         if about == "before" and experiment in _ANNOTATED:
             return f"{self._initial} {_ANNOTATED[experiment]}"
-        # Without a fine-tuned model there is nothing to compare with the one before.
+        # Without a fine-tuned model, there is nothing to compare with the model before fine-tuning.
         alone = all(run.source == BEFORE_TRAINING for run in self.runs)
         if about == "before" and (alone or experiment in _NOT_COMPARED):
             config = self.runs[0].config
@@ -277,7 +274,7 @@ class Sheet:
         return digest.hexdigest()
 
     def origin(self, column: str) -> str:
-        """What distinguishes the numbers of a column from others of its name: of disabled heads, metric and sample."""
+        """Identification of a column's numbers: for disabled heads, metric and sample."""
         return self.grid(column).origin if column.startswith(f"{DISABLE}/") else ""
 
     def _disabled(self, name: str) -> Grid:
@@ -288,17 +285,17 @@ class Sheet:
             rows = rows_of(KINDS[kind], Run.open(run.folder).ablation_table(), None if KINDS[kind].done else mode)
             if not rows:
                 continue
-            # A sweep of the first layers alone does not know how many there are.
+            # A sweep of only the first layers does not know the number of layers.
             sizes = [run.size for run in self.runs if run.size is not None]
             layers, heads = max(sizes, default=(1 + max(row["layer"] for row in rows), 1))
             size = KINDS[kind].size(layers, heads)
             value_LH, stderr_LH = np.full(size, np.nan), np.full(size, np.nan)
             for row in rows:
                 cell = KINDS[kind].cell(row)
-                # The limits hold where few predictions change; the bootstrap's standard error may be 0 there.
+                # The limits are valid even if few predictions change, when the bootstrap's standard error may be 0.
                 value_LH[cell] = 100 * row["delta"]
                 stderr_LH[cell] = 100 * stderr_of_width(row["high"] - row["low"], row["level"])
-            # A sweep of some layers alone does not describe the whole model.
+            # A sweep of only some layers does not describe the whole model.
             if np.isfinite(value_LH).all():
                 return Grid(value_LH, stderr_LH, max(int(row["count"]) for row in rows), _origin(run, rows))
         raise LackingError(
@@ -349,9 +346,9 @@ MADE: dict[str, Callable[[Sheet], Grid]] = {
     f"{VoitaRoles.name}/has_role": _has_role,
     f"{VoitaRoles.name}/beyond_distance": _beyond_distance,
 }
-"""Columns that are made of others: the layer of each head; 1 where it has a role of Voita et al. (2019), else 0; the
-largest share of pairs of a syntactic relation, over relations and directions, beyond that of their most frequent
-distance, which is taken as known.
+"""Derived columns: the layer of each head; 1 if it has a role of Voita et al. (2019), else 0; and the largest share of
+a syntactic relation's pairs, over relations and directions, minus that of their most frequent distance, which is
+treated as known.
 """
 
 
@@ -359,7 +356,7 @@ _STATES = {"tuned": "", "random": "", "before": " before fine-tuning", "change":
 
 
 def settings_for(column: str, about: About) -> str:
-    """The settings of ``analyze.py`` that take a column."""
+    """The settings of ``analyze.py`` for a column."""
     column = column.removeprefix(BEFORE)
     measure, _, name = column.partition("/")
     if measure == DISABLE:
@@ -390,14 +387,14 @@ def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid |
 
 @dataclass(frozen=True)
 class LayerSet:
-    """A set of layers by their depth, whatever the number of layers.
+    """A set of layers by relative depth, for any number of layers.
 
     >>> [LAYER_SETS[name].rows(np.zeros((6, 1))) for name in ("last_two", "upper_half", "middle", "ends")]
     [[4, 5], [3, 4, 5], [2, 3], [0, 5]]
 
     Args:
-        words: What they are called on a page.
-        choose: Number of layers of a model -> those of the set, from 0.
+        words: Their label on a page.
+        choose: Maps a model's number of layers to the layers of the set, from 0.
     """
 
     words: str
@@ -440,7 +437,7 @@ LAYER_SETS: dict[str, LayerSet] = {
     "all_but_first_two": LayerSet("all layers but the first two", lambda layers: range(min(2, layers - 1), layers)),
     "five_of_twelve": LayerSet("layers 5 to 9 of 12, or as deep", _five_of_twelve),
 }
-"""The layers that a statement can name."""
+"""The sets of layers for statements."""
 
 if TYPE_CHECKING:
     Layers: TypeAlias = str

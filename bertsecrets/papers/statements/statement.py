@@ -36,19 +36,18 @@ class Statement(Settings):
     Args:
         name: Its id: the name of its file.
         source: Paper, and section, table or figure.
-        statement: The statement, in a sentence of ours.
-        quote, paraphrase: The source's own words, or, where they are not at hand, what it says in ours; exactly one of
-            them.
+        statement: The statement, in one sentence in our words.
+        quote, paraphrase: The source's own words, or, if not available, a paraphrase; exactly one of them.
         published: What the paper reports, with its number.
-        there, here: What was measured there, and what is measured here: model, data and quantity.
+        there, here: What the source measured, and what is measured here: model, data and quantity.
         language: Language of the texts.
-        about: Whether it is about the fine-tuned model, the model before fine-tuning, the difference between them, or
-            fine-tuned random weights.
-        tasks: The tasks that it is about; empty for all.
+        about: Whether it is about the fine-tuned model, the model before fine-tuning, their difference, or fine-tuned
+            random weights.
+        tasks: The tasks that it applies to; empty for all.
         except_tasks: The tasks that the source excludes.
-        one_sided: Why a number on the other side of the threshold does not refute it; empty where it does.
-        why: Why it is tested in this way, where other ways are at hand.
-        test: How it is tested.
+        one_sided: Why a number on the other side of the threshold does not refute it; empty if it does.
+        why: Reason for this test, if there are alternatives.
+        test: The test.
     """
 
     name: str
@@ -69,31 +68,30 @@ class Statement(Settings):
 
     @property
     def words(self) -> str:
-        """What the source says, quoted or in our words."""
+        """The source's claim, quoted or in our words."""
         return f"“{self.quote}”" if self.quote else f"In our words: {self.paraphrase}"
 
 
 def files() -> dict[str, Path]:
-    """The statements of the package and of installed packages, by name; of two with one name ours is taken, after a
-    warning.
-    """
+    """The statements of the package and of installed packages, by name; in a conflict, ours is used, with a warning."""
     paths = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
     for package, folder in offered_folders("statements").items():
         for path in sorted(folder.glob("*.yaml")):
             if paths.setdefault(path.stem, path) != path:
                 _log.warning(
-                    f"The statement '{path.stem}' of {package} is left out: '{paths[path.stem]}' has this name."
+                    f"The statement '{path.stem}' of {package} is skipped: '{paths[path.stem]}' has this name."
                 )
     return paths
 
 
 def read_statements(names: Sequence[str] = ()) -> list[Statement]:
-    """Statements by their ids, or by the paths of their files; all of :func:`files` if none is named.
+    """Statements by their ids or the paths of their files; all of :func:`files` by default.
 
-    A file of an installed package that cannot be read is left out, after a warning.
+    An unreadable file of an installed package is skipped, with a warning.
 
     Raises:
-        UserError: If an id is unknown, a path has a taken name, or a named file cannot be read or is not a statement.
+        UserError: If an id is unknown, a path has a name already in use, or a listed file cannot be read or is not a
+            statement.
     """
     check_names(names)
     shipped = files()
@@ -105,12 +103,12 @@ def read_statements(names: Sequence[str] = ()) -> list[Statement]:
         except UserError as error:
             if path.parent == FOLDER or name not in shipped:
                 raise
-            _log.warning(f"'{path}' is left out: {error}")
+            _log.warning(f"'{path}' is skipped: {error}")
     return statements
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise UserError if a name is not that of a statement, or a path ends in the name of another statement."""
+    """Raise UserError if a name is not a statement's, or a path ends in the name of another statement."""
     shipped = files()
     for name in names:
         if is_path(name):
@@ -125,7 +123,7 @@ def read_keys(path: Path, kind: str) -> dict[str, Any]:
     """The keys and values of the file of a ``statement`` or a ``page``.
 
     Raises:
-        UserError: If it cannot be read, or holds something else.
+        UserError: If it cannot be read, or has other content.
     """
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
@@ -147,22 +145,22 @@ def read_statement(path: Path) -> Statement:
     test = values.get("test")
     kind = _kind(section, test.get("kind") if isinstance(test, Mapping) else None, path)
     if bool(values.get("quote")) == bool(values.get("paraphrase")):
-        raise UserError(f"{section}: give either quote, the source's own words, or paraphrase, what it says in yours.")
+        raise UserError(f"{section}: give either quote (the source's own words) or paraphrase (in your words).")
     return Statement.read(section, {**values, "name": path.stem, "test": _read_test(section, kind, test)})
 
 
 def _kind(section: str, name: object, path: Path) -> type[Test]:
-    """A kind of test by its name; a statement of an installed package, but not a file by its path, may name one of the
-    package.
+    """A kind of test by its name; statements of installed packages, but not files given by path, may use the package's
+    own.
     """
     if isinstance(name, str) and name in KINDS:
         return KINDS[name]
-    # Importing runs code: only what is installed may name what to import.
+    # Importing runs code, so only installed packages may name what to import.
     if isinstance(name, str) and "." in name and path in files().values():
         try:
             kind = resolve(name)
         except Exception as error:
-            # Importing a module of another package can raise anything.
+            # Importing another package's module can raise anything.
             raise UserError(f"{section}: test.kind '{name}' cannot be imported ({error_text(error)}).") from error
         if isinstance(kind, type) and issubclass(kind, Test):
             return kind
@@ -182,7 +180,7 @@ def _read_test(section: str, kind: type[Test], values: Any) -> Test:
 
 
 def check_columns(statements: Iterable[Statement], runs: Iterable[FinishedRun]) -> None:
-    """Raise UserError if a statement names a measure, or a column of one, that neither the package nor any run has."""
+    """Raise UserError if a statement refers to a measure or column that neither the package nor any run has."""
     columns_of = {measure: set(columns) for measure, columns in shipped_columns().items()}
     for run in runs:
         for name, (_, view) in run.experiments.items():
@@ -204,7 +202,7 @@ def check_columns(statements: Iterable[Statement], runs: Iterable[FinishedRun]) 
 
 @cache
 def shipped_columns() -> dict[str, tuple[str, ...]]:
-    """Measure or analysis -> its columns; none where they depend on the data."""
+    """Measure or analysis -> its columns; none if they depend on the data."""
     columns: dict[str, tuple[str, ...]] = {
         DISABLE: disabled_columns(),
         **{
@@ -220,7 +218,7 @@ def shipped_columns() -> dict[str, tuple[str, ...]]:
 
 def _columns_of(kind: Any) -> tuple[str, ...]:
     fixed = inspect.getattr_static(kind, "columns", None)
-    # Columns that need no settings but the model's size can be read off a measure of one head.
+    # Columns that only depend on the model's size can be read from a measure for one head.
     if not isinstance(fixed, tuple):
         needed = [
             parameter

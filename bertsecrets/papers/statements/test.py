@@ -1,4 +1,4 @@
-"""What a test of a statement is: a number of each model with its uncertainty, held against a threshold."""
+"""Tests of statements: a number per model with its uncertainty, compared with a threshold."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from bertsecrets.settings import Settings
 from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_errors
 
 REACH = NormalDist().inv_cdf(0.975)
-"""Standard errors on either side of a number in its 95 % interval."""
+"""Half-width of a 95 % interval in standard errors."""
 
 
 Threshold = Annotated[float | int | None, Field(description="a number, or null")]
@@ -29,13 +29,14 @@ class Reading:
 
     Args:
         value: The number; NaN where it is undefined.
-        stderr: Its standard error over examples, or over heads where the test says so; NaN where unknown.
+        stderr: Its standard error over examples, or over heads for some tests; NaN where unknown.
         count: Number of examples behind it.
-        detail: A detail of the number, e.g. which head it is; empty for none.
-        reliability: Of a rank correlation, the largest that noise leaves where the true one is 1; NaN where unknown.
-        p_value: Two-sided p-value of the number being equal to the threshold, for a test that has one of its own; None
-            for that of the standard error.
-        limits: The smallest and the largest possible number, where the columns declare them.
+        detail: A detail of the number, e.g. its head; empty for none.
+        reliability: For a rank correlation, the largest observable value given noise if the true one is 1; NaN where
+            unknown.
+        p_value: Two-sided p-value of the number being equal to the threshold, if the test computes its own; None to use
+            the standard error.
+        limits: The smallest and the largest possible number, if the columns declare them.
     """
 
     value: float
@@ -49,10 +50,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement's number in one subject.
+    """A statement's number for one subject.
 
     Args:
-        value: Mean over the models that differ in their seed alone.
+        value: Mean over the models that differ only in their seed.
         low, high: Limits of its 95 % interval, not corrected for other statements; NaN where unknown.
         p_value: Two-sided p-value of the number being equal to the threshold; NaN where unknown.
         readings: The models' numbers.
@@ -66,18 +67,17 @@ class Finding:
 
 
 class Test(Settings, ABC):
-    """How a statement is tested: its number, and the threshold that it lies above or below.
+    """The test of a statement: its number and a threshold.
 
-    A subclass reads one model's number. Where the errors of heads are not known to be independent, their joint standard
-    error assumes that all of them move the number in the same direction.
+    A subclass reads one model's number. If the errors of heads may be dependent, their joint standard error assumes
+    that all errors have the same sign.
 
     Args:
-        kind: Name of the test: that of its file.
+        kind: Name of the test, as in its file.
         above, below: The statement holds if the number is above, or below, this; exactly one of them is given.
-        unit: Words that follow the number in a sentence, e.g. ``of the attention``, or that the number follows, e.g.
-            ``a cosine``.
-        tolerance: Largest error of the number that its standard error does not show, e.g. of a classifier.
-        called: What the number is, in words; empty for the words of the kind.
+        unit: Words after the number in a sentence, e.g. ``of the attention``, or before it, e.g. ``a cosine``.
+        tolerance: Largest error not covered by the standard error, e.g. of a classifier.
+        called: Description of the number; empty for the default of the kind.
     """
 
     __test__ = False
@@ -93,7 +93,7 @@ class Test(Settings, ABC):
     """The smallest and the largest possible number, before its absolute value is taken."""
 
     one_of: ClassVar[tuple[tuple[str, str], ...]] = (("above", "below"),)
-    """Pairs of arguments of which exactly one is given."""
+    """Pairs of arguments of which exactly one must be given."""
 
     def limits(self, readings: Sequence[Reading]) -> tuple[float, float]:
         """The smallest and the largest possible number, whatever the models."""
@@ -111,53 +111,52 @@ class Test(Settings, ABC):
         """When the statement holds, e.g. ``above 0.5``, ``above 0.5 of the heads``, ``above a cosine of 0.5``."""
         side = "below" if self.above is None else "above"
         value, unit = f"{self.threshold:g}".replace("-", "\N{MINUS SIGN}"), self.unit
-        # No one says "0 of the heads".
+        # Avoid "0 of the heads".
         if not unit or (not self.threshold and unit.startswith(("of ", "a "))):
             return f"{side} {value}"
         return f"{side} {unit} of {value}" if unit.startswith("a ") else f"{side} {value} {unit}"
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns ``measure/column`` that the test reads; none for one that reads records or tables of its own."""
+        """The columns ``measure/column`` that the test reads; none for tests that read other records or tables."""
         return ()
 
     @property
     @abstractmethod
     def number(self) -> str:
-        """What the number is, in words."""
+        """Description of the number."""
 
     @abstractmethod
     def reading(self, sheet: Sheet) -> Reading:
         """The number of one model.
 
         Raises:
-            LackingError: If its runs do not have what the test reads.
+            LackingError: If its runs lack the data for the test.
         """
 
     @property
     def joins(self) -> str:
-        """What a reading joins: ``seeds`` of a task, ``tasks`` of a model, or nothing (empty) for one model at a
+        """What a reading combines: ``seeds`` of a task, ``tasks`` of a model, or nothing (empty) for one model at a
         time.
         """
         return ""
 
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
-        """The number of several models, for a test that joins them: one group for each seed or task.
+        """The number of several models, for a test that combines them: one group per seed or task.
 
         Raises:
-            LackingError: If the runs of one do not have what the test reads.
+            LackingError: If the runs of one lack the data for the test.
         """
         raise NotImplementedError
 
     def holds(self, value: float) -> bool:
-        """Whether a number lies on the stated side of the threshold."""
+        """Whether a number is on the claimed side of the threshold."""
         return value > self.threshold if self.below is None else value < self.threshold
 
     def judge(self, readings: Sequence[Reading]) -> Finding:
-        """The mean over models with its interval and p-value: over seeds and examples where there are several.
+        """The mean over models with its interval and p-value, over seeds and examples if there are several.
 
-        The interval is cut off where the number cannot be, as a share below 0: that leaves its coverage, and the
-        p-value is of the whole one.
+        The interval is clipped to the possible range, which keeps its coverage; the p-value uses the unclipped one.
         """
         finding = self._over_models(readings)
         delta = finding.value - self.threshold
@@ -171,9 +170,7 @@ class Test(Settings, ABC):
         return replace(finding, low=low, high=high)
 
     def doubt(self, finding: Finding) -> str:
-        """A sentence on why the statement may not hold although the number is on the stated side; empty for no
-        doubt.
-        """
+        """A sentence on why the statement may fail although the number is on the claimed side; empty for no doubt."""
         return ""
 
     def _over_models(self, readings: Sequence[Reading]) -> Finding:
@@ -181,7 +178,7 @@ class Test(Settings, ABC):
         if not defined:
             return Finding(math.nan, math.nan, math.nan, math.nan, tuple(readings))
         if all(reading.p_value is not None for reading in defined):
-            # Shown only if it is shown in every seed.
+            # Significant only if significant in every seed.
             p = max(reading.p_value for reading in defined if reading.p_value is not None)
             value = float(np.mean([reading.value for reading in defined]))
             reach = REACH * defined[0].stderr if len(defined) == 1 else math.nan
@@ -190,10 +187,10 @@ class Test(Settings, ABC):
         error_S = np.array([reading.stderr for reading in defined])
         if len(defined) == 1:
             return _of_one(float(value_S[0]), float(error_S[0]), self.threshold, tuple(readings))
-        # The same examples for all models: their errors go the same way.
+        # The same examples for all models, so their errors are treated as perfectly correlated.
         if any(column.startswith(SEEDS) for column in self.columns):
             if len(defined) < 3:
-                # Both numbers are of the same pair.
+                # Both numbers belong to the same pair.
                 value = float(value_S.mean()) + self.threshold
                 return Finding(value, math.nan, math.nan, math.nan, tuple(readings))
             value_S = value_S.mean() + (value_S - value_S.mean()) * math.sqrt(spread_of_pairs(len(defined)))
@@ -206,7 +203,7 @@ class SizeTest(Test):
     """A test of a number or of its size.
 
     Args:
-        absolute: Whether to take the absolute value of the number.
+        absolute: Whether to use the absolute value of the number.
     """
 
     absolute: bool = Field(default=False, description="true or false")
@@ -217,10 +214,10 @@ class SizeTest(Test):
 
 
 class SumTest(Test):
-    """A test of a column, or of several columns that are added up.
+    """A test of a column, or of the sum of several columns.
 
     Args:
-        column: The column, or columns that are added up.
+        column: The column, or the columns to sum.
     """
 
     column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
@@ -231,7 +228,7 @@ class SumTest(Test):
 
     @property
     def quantity(self) -> str:
-        """What is added up, in words."""
+        """Label of the sum."""
         return " + ".join(listed(self.column))
 
 
@@ -248,9 +245,10 @@ def reliability(grid: Grid) -> float:
 
 
 def spread_of_pairs(seeds: int) -> float:
-    """By how much the variance of S numbers of a ring of pairs of seeds, over S, can understate that of their mean.
+    """Factor by which the variance of S numbers from a ring of seed pairs, divided by S, can understate the variance of
+    their mean.
 
-    Numbers of pairs that share a seed correlate by at most 1/2. With a correlation of c, the mean over a ring has
+    Pairs that share a seed have a correlation of at most 1/2. With a correlation of c, the mean over a ring has
     variance (1 + 2c) / S, and the numbers themselves have 1 - 2c / (S - 1).
 
     >>> spread_of_pairs(3), spread_of_pairs(10)
@@ -262,14 +260,14 @@ def spread_of_pairs(seeds: int) -> float:
 def _of_one(delta: float, stderr: float, threshold: float, readings: tuple[Reading, ...]) -> Finding:
     if not math.isfinite(stderr):
         return Finding(threshold + delta, math.nan, math.nan, math.nan, readings)
-    # Without any spread the number is all there is.
+    # Without variation, there is only the number.
     p = float(delta == 0) if stderr == 0 else float(2 * stats.norm.sf(abs(delta) / stderr))
     value = threshold + delta
     return Finding(value, value - REACH * stderr, value + REACH * stderr, p, readings)
 
 
 def interval_in_words(value: float, low: float, high: float) -> str:
-    """A number with its 95 % interval, in as many digits as its size needs.
+    """A number with its 95 % interval, with digits suited to its size.
 
     >>> interval_in_words(0.412, 0.38, 0.444), interval_in_words(-8.5, -13.78, -4.36)
     ('0.412 (0.380 to 0.444)', '−8.5 (−13.8 to −4.4)')
@@ -281,7 +279,7 @@ def interval_in_words(value: float, low: float, high: float) -> str:
 
 
 def summed(sheet: Sheet, columns: Iterable[str]) -> tuple[Array, Array, int]:
-    """The sum of columns: values and standard errors ``[layers, heads]``, as if errors went one way, and the
+    """The sum of columns: values and standard errors ``[layers, heads]``, assuming errors of equal sign, and the
     examples.
     """
     grids = [sheet.grid(column) for column in columns]
@@ -291,10 +289,9 @@ def summed(sheet: Sheet, columns: Iterable[str]) -> tuple[Array, Array, int]:
 
 
 def mean_of(value_N: Array, stderr_N: Array) -> tuple[float, float]:
-    """The mean over the heads that have a value, with its standard error, as if errors went one way; NaN without such a
-    head.
+    """The mean over heads with a value and its standard error, assuming errors of equal sign; NaN without such heads.
 
-    The standard error is NaN where one of these heads has none: then nothing is known of the mean's.
+    The standard error is NaN if one of these heads has none.
 
     >>> mean_of(np.array([1.0, 3.0, np.nan]), np.array([0.1, np.nan, np.nan]))
     (2.0, nan)
@@ -306,5 +303,5 @@ def mean_of(value_N: Array, stderr_N: Array) -> tuple[float, float]:
 
 
 def listed(columns: str | Sequence[str]) -> tuple[str, ...]:
-    """One column or several as several."""
+    """One or several columns as a tuple."""
     return (columns,) if isinstance(columns, str) else tuple(columns)

@@ -1,4 +1,4 @@
-"""The kinds of tests, by the names that statements give."""
+"""The kinds of tests by name."""
 
 import inspect
 import re
@@ -11,11 +11,12 @@ KINDS: dict[str, type[Test]] = {
     re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): kind
     for module in (columns, experiments)
     for name, kind in vars(module).items()
-    # In Python 3.10 dict[str, int] passes for a class.
+    # In Python 3.10, dict[str, int] counts as a class.
     if get_origin(kind) is None
     and inspect.isclass(kind)
     and issubclass(kind, Test)
     and kind.__module__ == module.__name__
 }
-"""Every kind of test of the package: ``ExtremeLayers`` is ``extreme_layers``. Statements of installed packages may name
-one of theirs (``package.module.Class``)."""
+"""Every kind of test of the package: ``ExtremeLayers`` is ``extreme_layers``. Statements of installed packages can also
+use their own (``package.module.Class``).
+"""

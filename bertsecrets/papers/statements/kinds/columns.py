@@ -47,34 +47,34 @@ Mask = NDArray[np.bool_]
 
 
 class Where(Settings):
-    """Which heads count: those in which another column is above a number."""
+    """Condition on heads: another column is above a number."""
 
     column: str = Field(description="a column, <measure>/<column>")
     above: float | int = Field(description="a number")
 
 
 def _components(column: str, layers: str) -> str:
-    """The heads of some layers in words, or those layers of a column that has a number for each layer."""
+    """Label of the heads of some layers, or of these layers for a column with one number per layer."""
     measure, _, name = column.partition("/")
     of_layers = measure == DISABLE and KINDS[name.rpartition("/")[2]].axes == ("layer",)
     return LAYER_SETS[layers].words if of_layers else f"the heads of {LAYER_SETS[layers].words}"
 
 
 class Mean(SizeTest, SumTest):
-    """Mean over heads of a column, or of several columns together, minus another.
+    """Mean over heads of a column, or of the sum of several columns, minus another.
 
     Args:
-        minus: Columns to take away.
-        highest_of: The beginning of names of columns, ``<measure>/<beginning>``: the mean of the highest other one of
-            these is taken away; empty for none.
-        without: Columns with that beginning that do not count.
+        minus: Columns to subtract.
+        highest_of: Prefix of column names, ``<measure>/<prefix>``: the mean of the highest other column with it is
+            subtracted; empty for none.
+        without: Columns with that prefix to ignore.
         layers: The layers whose heads count.
-        other: Layers whose mean is taken away; null for none.
-        where: Which of these heads count; null for all.
+        other: Layers whose mean is subtracted; null for none.
+        where: Condition on these heads; null for all.
     """
 
     minus: str | list[str] = Field(default=[], description="a column, <measure>/<column>, or a list of them")
-    highest_of: str = Field(default="", description="the beginning of names of columns, or an empty text")
+    highest_of: str = Field(default="", description="a prefix of column names, or an empty text")
     without: list[str] = Field(default=[], description="a list of columns")
     layers: Layers = Field(default="all", description="a name of layers")
     other: Layers | None = Field(default=None, description="a name of layers, or null")
@@ -115,13 +115,13 @@ class Mean(SizeTest, SumTest):
         return Reading(abs(value) if self.absolute else value, stderr, count, detail, limits=(low, high))
 
     def _over(self, layers: str, value_LH: Array, stderr_LH: Array, counted_LH: Mask) -> tuple[float, float, int]:
-        """The mean over the heads of some layers that count, its standard error, and the number of these heads."""
+        """The mean over the counted heads of some layers, its standard error, and the number of these heads."""
         rows = LAYER_SETS[layers].rows(value_LH)
         counted_RH = counted_LH[rows]
         return *mean_of(value_LH[rows][counted_RH], stderr_LH[rows][counted_RH]), int(counted_RH.sum())
 
     def _rival(self, sheet: Sheet) -> str:
-        """The column with the highest mean among the others with the same beginning."""
+        """The column with the highest mean among the others with the same prefix."""
         means = {}
         for name in sorted(set(sheet.columns(self.highest_of)) - {*listed(self.column), *self.without}):
             grid = sheet.grid(name)
@@ -139,13 +139,13 @@ class ExtremeLayers(SumTest):
     """The gap between the layer means of some layers and those of all others: above 0 if the former are the most
     extreme.
 
-    Means over seeds are compared, pair by pair of a named and another layer. The layers are the most extreme where
-    every pair shows it (an intersection-union test, Berger 1982), and are not where some pair shows the contrary
+    Means over seeds are compared for each pair of a given and another layer. The statement holds if every pair is
+    significant (an intersection-union test, Berger 1982), and fails if some pair significantly shows the contrary
     (Bonferroni over pairs).
 
     Args:
         layers: The layers.
-        extreme: Whether their means are said to be the highest or the lowest.
+        extreme: Whether their means are claimed to be the highest or the lowest.
     """
 
     layers: Layers = Field(description="a name of layers")
@@ -180,7 +180,7 @@ class ExtremeLayers(SumTest):
         rest = [layer for layer in range(mean_SL.shape[1]) if layer not in named]
         if np.isnan(mean_SL).any() or not rest:
             return Reading(np.nan, np.nan, count)
-        # The gap of each seed would have its own pair of layers, the least favourable one: its mean over seeds is too
+        # Each seed's own gap would use its least favourable pair of layers, so that the mean over seeds would be too
         # low.
         pairs = [
             self._over_models(
@@ -207,18 +207,18 @@ class ExtremeLayers(SumTest):
 
 
 class Share(SumTest):
-    """Share of the heads in which a column lies over, or under, a number.
+    """Share of the heads in which a column is over or under a number.
 
-    The standard error is that of the share when the numbers of all heads err one way, and its interval is at least one
-    head, or layer, wide on either side. The best head of a layer has the simultaneous interval of the layer's heads
-    (Bonferroni). The shares among some heads and among the others are compared by Fisher's exact test.
+    The standard error assumes that the errors of all heads have the same sign; the interval extends at least one head,
+    or layer, to either side. The best head of a layer has the simultaneous interval of the layer's heads (Bonferroni).
+    Shares among some heads and among the others are compared with Fisher's exact test.
 
     Args:
         over, under: The number; exactly one of them is given.
         layers: The layers whose heads count.
-        per_layer: ``highest`` or ``lowest``: of each layer this head alone counts, so that it is a share of layers;
-            null for heads.
-        among: A column that is 1 in some heads: the number is their share minus that of the others. Empty for all.
+        per_layer: ``highest`` or ``lowest``: only this head of each layer counts, which gives a share of layers; null
+            for heads.
+        among: A column that is 1 in some heads: the number is their share minus the others' share. Empty for all.
     """
 
     over: float | int | None = Field(default=None, description="a number, or null")
@@ -275,15 +275,15 @@ class Share(SumTest):
 
 
 class SomeHead(SumTest):
-    """The n-th highest number of all heads (or layers, of a column of layers).
+    """The n-th highest number of all heads (or of all layers, for a column of layers).
 
     The best of many noisy numbers is high in any sample: its interval is the simultaneous one of all heads
     (Bonferroni).
 
     Args:
-        or_columns: Further columns, where measured; the highest (or lowest) of a head's columns counts.
+        or_columns: Further columns, if measured; the highest (or lowest) of a head's columns counts.
         layers: The layers whose heads count.
-        rank: Which of the highest, from 1.
+        rank: Rank, from 1.
         lowest: Whether to count from the lowest.
     """
 
@@ -337,16 +337,17 @@ class SomeHead(SumTest):
 class Correlation(SizeTest):
     """Spearman's rank correlation over heads: of two columns, or of one between any two seeds or tasks.
 
-    The standard error of two columns is over heads, with layers in their order. Between seeds of a task, or tasks of a
-    model (means over their seeds), it is that of the mean over pairs, over layers, as heads of a layer resemble each
+    The standard error for two columns is over heads, with layers kept in order. Between seeds of a task, or tasks of a
+    model (means over their seeds), it is for the mean over pairs, over layers, because heads of a layer resemble each
     other.
 
     Args:
         column, other: The columns.
-        between: ``seeds`` or ``tasks`` between which the column is compared in place of ``other``; null for neither.
+        between: ``seeds`` or ``tasks`` between which the column is compared instead of with ``other``; null for
+            neither.
         layers: The layers whose heads count.
-        within_layers: Whether heads are compared with those of their own layer: ranked there. Else the correlation
-            includes what both columns owe to depth.
+        within_layers: Whether heads are ranked within their layer; otherwise the correlation includes the dependence of
+            both columns on depth.
     """
 
     column: str = Field(description="a column, <measure>/<column>")
@@ -371,7 +372,7 @@ class Correlation(SizeTest):
             return f"mean rank correlation over heads of {self.column} between {self.between}"
         size = "size of the " if self.absolute else ""
         heads = "heads" if self.layers == "all" else _components(self.column, self.layers)
-        depth = "within layers" if self.within_layers else "including what both owe to depth"
+        depth = "within layers" if self.within_layers else "including the dependence of both on depth"
         return f"{size}rank correlation over {heads} of {self.column} and {self.other}, {depth}"
 
     def reading(self, sheet: Sheet) -> Reading:
@@ -408,9 +409,9 @@ class Correlation(SizeTest):
         if least > self.below and finding.high / least < self.below:
             return ""
         return (
-            f"Noise lowers a rank correlation: the reliability of these numbers is "
-            f"{f'{least:.2f}' if math.isfinite(least) else 'unknown'}, so that a true correlation above the threshold "
-            "is not ruled out."
+            "Noise lowers rank correlations: the reliability of these numbers is "
+            f"{f'{least:.2f}' if math.isfinite(least) else 'unknown'}, so a true correlation above the threshold is "
+            "possible."
         )
 
     def _counted(self, grid: Grid) -> Grid:
@@ -422,10 +423,10 @@ class Correlation(SizeTest):
 
 
 class TestedHeads(Test):
-    """Number of heads whose p-values in all of some columns are at most 0.05; the columns are corrected over heads.
+    """Number of heads with p-values of at most 0.05 in all given columns, which are corrected over heads.
 
-    Its p-value is that of the head with the lowest, of which the largest of its p-values counts: all tests have to be
-    passed. That no head passes refutes nothing.
+    Its p-value is the lowest over heads of each head's largest p-value, because all tests have to be passed. If no head
+    passes, nothing is refuted.
 
     Args:
         p_values: The columns.
@@ -454,20 +455,20 @@ class TestedHeads(Test):
 
 
 class Linked(Test):
-    """Mean over kinds of linked words of the share of a head's attention to them that remains beyond position.
+    """Mean over kinds of linked words of the share of a head's attention to them that is not explained by position.
 
-    Of each kind the head counts that attends to such words most. Its mean attention to them minus that to other words
-    at the same distance, divided by the former, is the share.
+    For each kind, the head that attends most to such words is used. The share is its mean attention to them minus that
+    to other words at the same distance, divided by the former.
 
     Args:
-        pairs: The kinds of linked words; those that no example has are left out.
+        pairs: The kinds of linked words; kinds without examples are ignored.
     """
 
     pairs: list[str] = Field(min_length=1, description="a list of kinds of linked words")
 
     @property
     def number(self) -> str:
-        return "share of the attention between linked words that remains beyond position, mean over kinds of links"
+        return "share of the attention between linked words beyond position, mean over kinds of links"
 
     def reading(self, sheet: Sheet) -> Reading:
         shares, errors, count = [], [], 0

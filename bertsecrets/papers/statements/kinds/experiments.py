@@ -1,4 +1,4 @@
-"""Kinds of tests that read what experiments keep beside the head table, or scores."""
+"""Kinds of tests that read experiments' rows, or scores."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,20 +22,20 @@ from bertsecrets.results.views import MeasureView
 
 
 class Found(Test):
-    """A number of the rows that an experiment found; its standard error is that of its 95 % interval.
+    """A number from an experiment's rows, with a standard error from its 95 % interval.
 
     Args:
         experiment: The experiment.
         rows: The kind of rows.
-        where: Values of the rows' fields, one or several of each; rows of other values do not count.
-        without: Values of fields of rows that do not count.
-        value: Field of the number, with its limits; for ``share`` also of a flag, for a ``rank`` also of a share alone.
+        where: Required values of the rows' fields, one or several each.
+        without: Field values of rows to ignore.
+        value: Field of the number, with its limits; for ``share`` also a flag, for a ``rank`` also a plain share.
         aggregate: ``first``: the number of the first row. ``lowest``: the lowest of all. ``share``: the share of rows
-            whose number is above 0, or whose flag is not set, which a sign test compares with the threshold.
-            ``second``: the second highest.
-        p: Field of a p-value of the number being 0, which says how sure ``share`` is of a row; empty for none.
-        draws: Kind of a row and its field, ``<rows>/<field>``: the number of samples whose mean ``second`` is, with the
-            largest standard error that a mean of shares over so many can have.
+            with a number above 0, or without the flag, tested against the threshold with a sign test. ``second``: the
+            second highest.
+        p: Field of a p-value of the number being 0, as the certainty of a row in ``share``; empty for none.
+        draws: Kind of a row and its field, ``<rows>/<field>``: the number of samples averaged in ``second``, which gets
+            the largest possible standard error of a mean of shares over that many.
         range: The smallest and the largest possible number; empty for none.
     """
 
@@ -73,7 +73,7 @@ class Found(Test):
         return fits and not excluded and line.get(self.value) is not None
 
     def _of_same(self, line: Mapping[str, Any]) -> bool:
-        """Whether a row of another kind has these values in the fields that it shares."""
+        """Whether a row of another kind has these values in its common fields."""
         return all(line[name] in _several(value) for name, value in self.where.items() if name in line)
 
     def _of_rows(self, lines: Sequence[Mapping[str, Any]]) -> Reading:
@@ -104,7 +104,7 @@ class Found(Test):
         above = sum(one["value"] > 0 for one in found)
         sure = [line[self.p] <= LEVEL if self.p else line[self.value]["low"] > 0 for line in lines]
         ends = [sum(sure), sum(one["high"] > 0 for one in found)]
-        # At least one row on either side, as for shares of heads.
+        # At least one row to either side, as for shares of heads.
         reach = max(1, *(abs(end - above) for end in ends)) / number
         count = sum(int(one.get("n", 0)) for one in found)
         return Reading(above / number, reach / REACH, count, f"{above} of {number} rows", limits=_SHARE)
@@ -126,10 +126,10 @@ def _several(value: bool | str | list[str]) -> Sequence[Any]:
 
 
 _FARTHEST = 0.03
-"""Largest distance of a pruned share from the requested one: heads are whole, and go in steps."""
+"""Largest difference of a pruned share from the requested one, as heads are removed in steps."""
 
 _STEP = 0.05
-"""A step of pruning that comes so near to every share."""
+"""A pruning step small enough to come that close to every share."""
 
 _QUARTILE = NormalDist().inv_cdf(0.75)
 
@@ -137,17 +137,16 @@ _QUARTILE = NormalDist().inv_cdf(0.75)
 class Pruning(Test):
     """Change of score, in points, or of speed, in percent, with a share of the heads removed without further training.
 
-    The nearest share that was taken counts, of gates the first penalty that leaves fewer heads. The standard error of
-    speed, a mean over batch sizes, is that of a single round, from the upper quartile of the rounds: more than the
-    median's.
+    The nearest available share is used, and for gates the first penalty that leaves fewer heads. The standard error of
+    speed, a mean over batch sizes, is that of a single round, from the upper quartile, which exceeds the median's.
 
     Args:
-        order: The score in whose order heads are removed; ``random``: the mean over random orders; ``gates``: the
-            models that gates of the frozen model leave.
-        minus: Another order whose change is taken away; null for none.
+        order: The score that orders the removal of heads; ``random``: the mean over random orders; ``gates``: the
+            models left by gates of the frozen model.
+        minus: Another order whose change is subtracted; null for none.
         share: Share of the heads to remove.
-        iterative: Whether the orders are computed anew after each step.
-        value: ``change`` of score; ``speed``: examples per second gained, in the order of the smallest model.
+        iterative: Whether the orders are recomputed after each step.
+        value: ``change`` of score; ``speed``: throughput gained, in the order of the smallest model.
     """
 
     order: str = Field(default="", description="the name of a pruning score, or an empty text")
@@ -168,7 +167,7 @@ class Pruning(Test):
         if self.order == _GATES:
             return f"change of score, in points, {removed} by gates of the frozen model"
         less = "" if self.minus is None else f" minus that in the order of {score_label(self.minus)}"
-        anew = ", computed anew after each step" * self.iterative
+        anew = ", recomputed after each step" * self.iterative
         return f"change of score, in points, {removed} in the order of {score_label(self.order)}{less}{anew}"
 
     def reading(self, sheet: Sheet) -> Reading:
@@ -207,11 +206,11 @@ class Pruning(Test):
         return Reading(value, sum(error for _, error in points), run.search.examples, detail)
 
     def _fits(self, run: Pruned) -> bool:
-        """Whether a run has the orders, computed as often, and changed nothing but the heads."""
+        """Whether a run has the orders, recomputed equally often, without further training."""
         scores = list(dict.fromkeys(point.score for point in run.points))
         if run.search.iterative != self.iterative or run.search.recovery_epochs or self.order not in scores:
             return False
-        # The reversed order is that of the run's first score.
+        # The reversed order belongs to the run's first score.
         first = next(score for score in scores if score not in CONTROLS)
         return self.minus is None or (self.minus in scores and (self.minus != REVERSED or first == self.order))
 
@@ -239,7 +238,7 @@ class Pruning(Test):
                     stderr = 100 * (point.change.high - point.change.low) / (2 * REACH)
                     return Reading(100 * point.change.value, stderr, fits.examples, detail)
         raise LackingError(
-            f"a model on the path of gates with over {100 * self.share:g} % of the heads removed",
+            f"a model on the path of gates with more than {100 * self.share:g} % of the heads removed",
             settings_for(CausalGates.name, "tuned"),
         )
 
@@ -259,7 +258,7 @@ def _change(run: Pruned, kept: int, order: str) -> tuple[float, float]:
         return math.nan, math.nan
     change_R = 100 * np.array([change.value for change in changes])
     error = float(np.mean([100 * (change.high - change.low) / (2 * REACH) for change in changes]))
-    # The mean of several random orders varies with the orders as well.
+    # The mean of several random orders also varies with the orders.
     spread = float(change_R.var(ddof=1) / len(change_R)) if len(change_R) > 1 else 0.0
     return float(change_R.mean()), math.sqrt(error**2 + spread)
 
@@ -271,15 +270,15 @@ class Score(SizeTest):
     """The first metric of the first evaluation set, in points, minus another.
 
     Args:
-        minus: ``constant``: that of a constant answer, whose correlation counts as 0; ``random``: the mean over the
-            seeds of the same model fine-tuned from random weights.
+        minus: ``constant``: the majority baseline's, with a correlation of 0; ``random``: the mean over the seeds of
+            the same model fine-tuned from random weights.
     """
 
     minus: Literal["constant", "random"] = Field(description="constant or random")
 
     @property
     def number(self) -> str:
-        reference = {"constant": "a constant answer", "random": "random weights, fine-tuned"}[self.minus]
+        reference = {"constant": "the majority baseline", "random": "random weights, fine-tuned"}[self.minus]
         return (
             f"{'size of the difference between the score and' if self.absolute else 'score minus'} that of "
             f"{reference}, in points"
@@ -290,7 +289,7 @@ class Score(SizeTest):
         if self.minus == "constant":
             constant = sheet.runs[0].first_set.constant[metric]
             difference = score - (constant if math.isfinite(constant) else 0.0)
-            # A model that scores exactly the same gives the same answer: no other sample would tell them apart.
+            # A model with exactly the same score gives constant predictions, so no other sample would differ.
             stderr = 0.0 if abs(difference) < _SAME else error
         else:
             if not sheet.random:
