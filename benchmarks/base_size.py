@@ -492,7 +492,7 @@ def cells(row: dict[str, Any], unit: dict[str, Any]) -> str:
     return f"{row['wall']:.2f} ({row['processor']:.2f}) | {row['wall'] / unit['wall']:.2f} | {row['added']:,.0f} |"
 
 
-HEADING = "s, wall (processor) | plain evaluations | memory beyond the model, MB |"
+HEADING = "s, wall (processor) | plain evaluations | additional memory, MB |"
 
 
 def tables(results: dict[str, Any]) -> str:
@@ -513,8 +513,7 @@ def tables(results: dict[str, Any]) -> str:
     if "sweeps" in results:
         lines += [
             "",
-            "| sweep | examples | s, wall (processor) | plain evaluations for a variant | memory beyond the model, MB "
-            "|",
+            "| sweep | examples | s, wall (processor) | plain evaluations per variant | additional memory, MB |",
         ]
         lines.append("|---|---:|---:|---:|---:|")
         own = results["sweeps"]
@@ -529,7 +528,7 @@ def tables(results: dict[str, Any]) -> str:
     if "disabling" in results:
         lines += [
             "",
-            "| a variant with | s, wall (processor) | plain evaluations | memory beyond the model, MB | largest "
+            "| library | s, wall (processor) | plain evaluations | additional memory, MB | largest "
             "difference of logits |",
         ]
         lines.append("|---|---:|---:|---:|---:|")
@@ -543,7 +542,7 @@ def tables(results: dict[str, Any]) -> str:
             )
     if "gates" in results:
         rows = results["gates"]
-        lines += ["", f"| a step | {HEADING}", "|---|---:|---:|---:|"]
+        lines += ["", f"| training step | {HEADING}", "|---|---:|---:|---:|"]
         lines += [f"| {name} | {cells(row, rows['plain evaluation'])}" for name, row in rows.items()]
     return "\n".join(lines)
 

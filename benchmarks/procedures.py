@@ -148,7 +148,7 @@ def of_sweeps(scenario: str, count: int, simulations: int) -> dict[str, dict[str
         ]
     means = (sums / simulations).tolist()
     rates = {
-        "interval of the worst head covers": {"before": means[0], "after": means[1], "nominal": 0.95},
+        "coverage: interval of the worst head": {"before": means[0], "after": means[1], "nominal": 0.95},
         "any head falsely needed": {"before": means[2], "after": means[3], "nominal": 0.05},
     }
     if (loss_V > 0).any():
@@ -169,9 +169,15 @@ def of_bounds(scenario: str, count: int, simulations: int) -> dict[str, dict[str
     p_RV = p_of_counts(lost_RV.ravel(), won_RV.ravel(), count).reshape(lost_RV.shape)
     before = np.mean([(corrected(p_V) <= 0.05).sum() > true for p_V in p_RV])
     after = np.mean([least_false(p_V, 0.05) > true for p_V in p_RV])
-    rates = {"more heads said to be spared than can": {"before": float(before), "after": float(after), "nominal": 0.05}}
+    rates = {
+        "the count of heads that can be spared is too high": {
+            "before": float(before),
+            "after": float(after),
+            "nominal": 0.05,
+        }
+    }
     if true > 1:
-        rates["heads said to be spared, of all that can"] = {
+        rates["share found of the heads that can be spared"] = {
             "before": float(np.mean([(corrected(p_V) <= 0.05).sum() for p_V in p_RV]) / true),
             "after": float(np.mean([least_false(p_V, 0.05) for p_V in p_RV]) / true),
         }
@@ -219,17 +225,17 @@ def of_these_seeds(scenario: str, seeds: int, count: int, simulations: int) -> d
         ]
     means = (sums / simulations).tolist()
     return {
-        "any head said to be needed in more of these seeds than it is": {
+        "any head called needed in too many of these seeds": {
             "before": means[0],
             "after": means[1],
             "nominal": 0.05,
         },
-        "of what is said to be spared in some number of these seeds, in fewer": {
+        "heads spared in fewer of these seeds than reported": {
             "before": means[2],
             "after": means[3],
             "nominal": 0.05,
         },
-        "heads found that are needed in all of these seeds": {"before": means[4], "after": means[5]},
+        "heads found needed in all of these seeds": {"before": means[4], "after": means[5]},
     }
 
 
@@ -318,11 +324,11 @@ def of_other_seeds(scenario: str, seeds: int, count: int, simulations: int) -> d
                     sum_6[2] += ((own_low_V <= 0) & (own_high_V >= 0)).mean()
     promises = [
         ("any head falsely needed over seeds", 0.05),
-        ("interval over seeds of the worst head covers", 0.95),
-        ("a head's own interval over seeds covers", 0.95),
-        ("of the heads spared over seeds, lose the margin", 0.05),
+        ("coverage: interval over seeds of the worst head", 0.95),
+        ("coverage: pointwise interval over seeds", 0.95),
+        ("share of the heads spared over seeds that lose the margin", 0.05),
         ("needed heads found over seeds", None),
-        ("heads that lose nothing said to be spared over seeds", None),
+        ("lossless heads spared over seeds", None),
     ]
     return {
         promise: dict(before=before, after=after, **({} if nominal is None else {"nominal": nominal}))
@@ -346,7 +352,7 @@ def of_losses_in_all_seeds(scenario: str, seeds: int, count: int, simulations: i
         after = replace(before, p_examples=p_of_flips(*flips, count, MARGIN))
         any_spared += [(corrected(effects.p_margin) <= 0.05).any() for effects in (before, after)]
     before, after = (any_spared / simulations).tolist()
-    return {"any head spared over seeds where all lose the margin": {"before": before, "after": after, "nominal": 0.05}}
+    return {"any head spared over seeds if all lose the margin": {"before": before, "after": after, "nominal": 0.05}}
 
 
 def satterthwaite(delta_SV: Array, shared_V: Array) -> tuple[Array, Array, tuple[Array, Array]]:
@@ -391,7 +397,9 @@ def of_correlations(scenario: str, heads: int, simulations: int) -> dict[str, di
         before = (1 + (chance_R >= abs(correlation.rho) - 1e-9).sum()) / 1000 <= 0.05
         sums += [before, correlation.significant]
     before_rate, after = (sums / simulations).tolist()
-    return {"unrelated numbers of heads said to go together": {"before": before_rate, "after": after, "nominal": 0.05}}
+    return {
+        "unrelated numbers of heads reported as correlated": {"before": before_rate, "after": after, "nominal": 0.05}
+    }
 
 
 def of_guarantees(scenario: str, count: int, simulations: int) -> dict[str, dict[str, float]]:
@@ -418,15 +426,15 @@ def of_guarantees(scenario: str, count: int, simulations: int) -> dict[str, dict
     own = unchanged_V[unchanged_V <= 0.05].sum()
     stated = [0.05 * spared[0].sum(1), np.minimum(np.maximum(by_rate_R, own), spared[1].sum(1))]
     pairs = {
-        "a head that loses the margin is said to lose less": [
+        "a head that loses the margin is reported to lose less": [
             (p_RV[:, :lose] <= 0.05).mean() for p_RV in (before_RV, after_RV)
         ],
-        "closed testing counts more heads than lose less": [
+        "the count by closed testing is too high": [
             np.mean([least_false(p_V, 0.05) > HEADS - lose for p_V in p_RV]) for p_RV in (before_RV, after_RV)
         ],
         "spared heads that lose the margin": [spared_RV[:, :lose].sum(1).mean() for spared_RV in spared],
-        "as many are expected, by the page": [stated_R.mean() for stated_R in stated],
-        "their share of the spared heads": [
+        "the same, as expected on the page": [stated_R.mean() for stated_R in stated],
+        "the same, as a share of the spared heads": [
             (spared_RV[:, :lose].sum(1) / np.maximum(spared_RV.sum(1), 1)).mean() for spared_RV in spared
         ],
     }
@@ -474,12 +482,12 @@ def of_smaller_models(scenario: str, count: int, simulations: int) -> dict[str, 
             (after_RS <= spent_S).any(1).mean(),
             0.05,
         ),
-        "a model passes whose class loses the class margin": (
+        "a model passes although a class loses the class margin": (
             (of_score_R <= 0.05).mean(),
             ((of_score_R <= 0.05) & (of_class_RC.max(1) <= 0.05)).mean(),
             0.05,
         ),
-        "the interval of the class that loses most": (covered[0], covered[1], 0.95),
+        "coverage: interval of the class that loses most": (covered[0], covered[1], 0.95),
     }
     return {
         promise: {"before": float(before), "after": float(after), "nominal": nominal}
@@ -527,7 +535,7 @@ def of_missed_losses(_: str, count: int, simulations: int) -> dict[str, dict[str
             # No head changes a prediction that was seen.
             spared[way] += corrected_against_margin(p_V, p_V)[0] <= 0.05
     before, after = (spared / simulations).tolist()
-    return {"a head spared whose losses were missed": {"before": before, "after": after, "nominal": 0.05}}
+    return {"a head is spared whose losses were missed": {"before": before, "after": after, "nominal": 0.05}}
 
 
 def of_means(scenario: str, count: int, simulations: int) -> dict[str, dict[str, float]]:
@@ -554,12 +562,12 @@ def of_means(scenario: str, count: int, simulations: int) -> dict[str, dict[str,
         after_V = judge_rises(value_NV, Judging()).p_rise
         sums += [own, low_V[lowest] <= 0 <= high_V[lowest], (before_V <= 0.05).any(), (after_V <= 0.05).any()]
     means = (sums / simulations).tolist()
-    rises = {"any head falsely said to raise the loss": {"before": means[2], "after": means[3], "nominal": 0.05}}
+    rises = {"any head falsely reported to raise the loss": {"before": means[2], "after": means[3], "nominal": 0.05}}
     # Student's limits are not for means of such skewed numbers: of lognormal ones they cover .50 with 80, .78 with 400.
     if scenario.startswith("skewed"):
         return rises
     covers = {"before": means[0], "after": means[1], "nominal": 0.95}
-    return {"interval of the lowest head of a measure covers": covers, **rises}
+    return {"coverage: interval of the lowest head of a measure": covers, **rises}
 
 
 def groups_of(count: int, generator: np.random.Generator) -> Array:
@@ -606,11 +614,11 @@ def of_groups(scenario: str, count: int, simulations: int) -> dict[str, dict[str
                 (rises.p_rise <= 0.05).any(),
             ]
     names = {
-        "interval of a head, examples in groups": 0.95,
-        "intervals of all heads together, examples in groups": 0.95,
+        "coverage: interval of a head, examples in groups": 0.95,
+        "coverage: simultaneous intervals, examples in groups": 0.95,
         "any head falsely needed, examples in groups": 0.05,
         "a head that loses the margin is spared, examples in groups": 0.05,
-        "any head falsely said to raise the loss, examples in groups": 0.05,
+        "any head falsely reported to raise the loss, examples in groups": 0.05,
     }
     return {
         promise: {"before": before, "after": after, "nominal": nominal}
@@ -711,7 +719,7 @@ def table(results: Mapping[str, Any]) -> list[str]:
         if "nominal" in row or row["examples"] == 400:
             by_scenario = "nominal" not in row and row["seeds"] == 1
             groups.setdefault((row["promise"], row["scenario"] if by_scenario else "all"), []).append(row)
-    lines = ["| promise | simulated | promised | realised before | now |", f"|{'---|' * 5}"]
+    lines = ["| quantity | scenario | nominal | naive procedure | ours |", f"|{'---|' * 5}"]
     # The scenarios of a promise together, in the order of the simulations.
     promises = list(dict.fromkeys(promise for promise, _ in groups))
     for (promise, scenario), rows in sorted(groups.items(), key=lambda group: promises.index(group[0][0])):

@@ -106,7 +106,10 @@ def table(models: Mapping[str, Model], kept: int) -> str:
     """Markdown: a row for each score, for each task the change in each seed, and in how many runs a loss is shown."""
     tasks = by_task(models)
     headers = [f"{task} ({own[0]['examples']} examples)" for task, own in tasks.items()]
-    lines = [f"| score | {' | '.join(headers)} | mean | loss shown in |", "| --- |" + " ---: |" * (len(tasks) + 2)]
+    lines = [
+        f"| score | {' | '.join(headers)} | mean | significant loss in |",
+        "| --- |" + " ---: |" * (len(tasks) + 2),
+    ]
     for score in ranked(models, kept):
         cells, means, shown, runs = [], [], 0, 0
         for own in tasks.values():

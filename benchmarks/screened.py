@@ -346,9 +346,9 @@ def compared(subject: Subject, recorded: Recorded, seeds: int) -> dict[str, Any]
 def table(results: Mapping[str, Any]) -> str:
     """Each run and size: means over the sweeps, and in how many of them something differs."""
     lines = [
-        "| run | examples | by default | pairs in fp32, in bf16 alone | processor time / exact sweep's | "
-        "changed predictions | predictions missed, mean (most) | variants evaluated whole | "
-        "spared although not exactly | variants spared: screened, exact |",
+        "| run | examples | default | pairs in fp32, in bf16 only | processor time / exact sweep | "
+        "changed predictions | missed predictions, mean (most) | variants evaluated in full | "
+        "falsely spared | variants spared: screened, exact |",
         "|---|---:|---|---|---:|---:|---|---:|---:|---|",
     ]
     for name, sizes in results["replayed"].items():

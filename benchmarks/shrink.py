@@ -416,7 +416,7 @@ def summary_of(rows: Sequence[dict[str, Any]]) -> str:
     Ours is taught on the most rows; the best of the others has the highest mean score.
     """
     lines = [
-        f"| fine-tuned model | {OURS} | {OURS_INT8} | the others' highest score |",
+        f"| fine-tuned model | {OURS} | {OURS_INT8} | best other method |",
         "|---|---|---|---|",
     ]
     for model in fine_tunings(rows):
@@ -446,7 +446,7 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
     loses.
     """
     lines = [
-        "| method | seeds | rows of training | times as fast (batch 32; 1) | score | change, points (range over seeds) "
+        "| method | seeds | training rows | speed-up (batch 32; 1) | score | change, points (range over seeds) "
         "| largest loss not ruled out |",
         "|---|---|---|---|---|---|---|",
     ]
