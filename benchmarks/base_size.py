@@ -46,15 +46,15 @@ from bertsecrets.errors import UserError
 from bertsecrets.keys import WatchKeys
 from bertsecrets.measures.base import BACKWARD, Measure
 from bertsecrets.measures.one_pass import measure_pass
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, unwrap
 from bertsecrets.models.loading import load_model
-from bertsecrets.models.metrics import task_loss
 from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete, fit_gates
 from bertsecrets.pruning.latency import processor_name
 from bertsecrets.results.config_copy import plain, read_config
 from bertsecrets.results.run import INITIAL
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import BASE
+from bertsecrets.task_heads.base import output_of
 
 RESULTS = Path(__file__).parent / "results" / "base_size.json"
 NAIVE = "naive: output_attentions"
@@ -423,7 +423,7 @@ def train(
     for batch in batches:
         assert batch.label_B is not None
         with context():
-            loss = task_loss(model(**batch.inputs()).logits, batch.label_B, task) + 0.01 * penalty()
+            loss = batch.loss(output_of(unwrap(model), batch.inputs())) + 0.01 * penalty()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()

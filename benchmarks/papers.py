@@ -23,7 +23,6 @@ import numpy as np
 from benchmarks.jobs import ROOT, of_base, run, store
 from bertsecrets.ablation.blocking import Blocking
 from bertsecrets.ablation.rows import Blocked
-from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.seeds import read_sweep
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.papers.names import page_files
@@ -35,6 +34,7 @@ from bertsecrets.reporting.runs import find_runs, read_run
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import rank_correlation
+from bertsecrets.task_heads.base import Array
 
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
 

@@ -24,6 +24,7 @@ from bertsecrets.ablation.verdicts import Verdicts, judge
 from bertsecrets.reporting.runs import read_run
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.power import POWER
+from bertsecrets.task_heads import METRICS
 
 RESULTS = Path(__file__).parent / "results" / "planner.json"
 HEADS, PER_LAYER, COUNT = 72, 12, 400
@@ -70,7 +71,7 @@ def sample(rates_: tuple[Array, Array, float], count: int, generator: np.random.
 
 
 def judged(data: tuple[Array, ...]) -> Verdicts:
-    return judge("accuracy", PairedPredictions(*data), JUDGING)
+    return judge(METRICS["accuracy"], PairedPredictions(*data), JUDGING)
 
 
 def grown(data: tuple[Array, ...], more: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -94,7 +95,7 @@ def simulate(run: tuple[Array, Array] | None, simulations: int) -> dict[str, flo
             for head, code in enumerate(first.verdict)
         ]
         planned = plan_power(
-            Pilot.of([RunSweep(*data, name="pilot", rows=rows, index_N=np.arange(COUNT))]),
+            Pilot.of([RunSweep(*data, name="pilot", rows=rows, index_N=np.arange(COUNT), metric=METRICS["accuracy"])]),
             repeats=_REPEATS,
             times=_TIMES,
             seed=simulation,

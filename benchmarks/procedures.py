@@ -50,6 +50,7 @@ from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import effects_over_seeds, partial_conjunction, seeds_shown
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, step_down
 from bertsecrets.statistics.student import limits_of_all, mean_exceeds_zero
+from bertsecrets.task_heads import METRICS
 
 Array = np.ndarray
 RESULTS = Path(__file__).parent / "results" / "procedures.json"
@@ -526,7 +527,7 @@ def of_missed_losses(_: str, count: int, simulations: int) -> dict[str, dict[str
             unseen = Unseen(inactive - audited_V, audited_V)
             paired = PairedPredictions(class_N, class_N, class_VN, unseen=unseen)
             if way:
-                p_V = p_against_margin("accuracy", paired, MARGIN)
+                p_V = p_against_margin(METRICS["accuracy"], paired, MARGIN)
             else:
                 chance_VK = stats.betabinom.pmf(np.arange(32), unseen.left_V[:, None], 0.5, audited_V.sum() + 0.5)
                 p_V = with_unseen_losses(paired_loss([0], [0], count), 1 / count, chance_VK, range(32))(
@@ -603,14 +604,14 @@ def of_groups(scenario: str, count: int, simulations: int) -> dict[str, dict[str
         none, losing = (grouped(loss, group_N, FLIPS[scenario], generator) for loss in (0.0, MARGIN))
         for way in range(2):
             first, second = (one if way else replace(one, group_N=None) for one in (none, losing))
-            verdicts = judge("accuracy", first, judging)
+            verdicts = judge(METRICS["accuracy"], first, judging)
             change_VN = first.prediction_VN == first.label_N
             rises = judge_rises(first.by_unit(-1.0 * change_VN + (first.clean_N == first.label_N)).T, judging)
             sums[:, way] += [
                 ((verdicts.low <= 0) & (verdicts.high >= 0)).mean(),
                 ((verdicts.low_simultaneous <= 0) & (verdicts.high_simultaneous >= 0)).all(),
                 (verdicts.p_needed <= 0.05).any(),
-                (p_against_margin("accuracy", second, MARGIN) <= 0.05).mean(),
+                (p_against_margin(METRICS["accuracy"], second, MARGIN) <= 0.05).mean(),
                 (rises.p_rise <= 0.05).any(),
             ]
     names = {

@@ -19,7 +19,7 @@ from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import METRICS, weighted_scores
+from bertsecrets.ablation.scoring import weighted_scores
 from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
@@ -32,6 +32,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_examples
+from bertsecrets.task_heads import METRICS
 
 Array = np.ndarray
 FLIPS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1)
@@ -80,7 +81,7 @@ def truth(metric: str, flips: float, harmful: float) -> float:
     if METRICS[metric].of_classes:
         cells = class_cells(flips, harmful)
         cell_V3, weight_1V = np.array(list(cells), float), np.array(list(cells.values()))[None]
-        clean, variant = weighted_scores(metric, cell_V3[:, 0], cell_V3[:, 1:].T, weight_1V)[0]
+        clean, variant = weighted_scores(METRICS[metric], cell_V3[:, 0], cell_V3[:, 1:].T, weight_1V)[0]
         return float(variant - clean)
     rho = 1 / np.sqrt(1 + _NOISE**2)
     return float(-flips * (rho if metric == "pearson" else 6 / np.pi * np.arcsin(rho / 2)))
@@ -99,7 +100,7 @@ def coverage(metric: str, flips: float, harmful: float, count: int, simulations:
     generator = np.random.default_rng([count, int(1000 * flips), int(100 * harmful)])
     hits = []
     for _ in range(simulations // _VARIANTS):
-        limits = change_limits(metric, PairedPredictions(*draw(metric, flips, harmful, count, generator)))
+        limits = change_limits(METRICS[metric], PairedPredictions(*draw(metric, flips, harmful, count, generator)))
         low_V, high_V = limits(np.full(_VARIANTS, 0.025))
         hits.append((low_V <= expected + 1e-12) & (expected <= high_V + 1e-12))
     return float(np.mean(hits))
@@ -120,9 +121,9 @@ def power(metric: str, flips: float, count: int, variants: int, simulations: int
     for _ in range(simulations // (_VARIANTS if METRICS[metric].of_classes else _SCATTERED)):
         paired = PairedPredictions(*_with_effect(metric, flips, added, count, generator))
         if metric == "accuracy":
-            p_values.append(mcnemar_exact(*paired.discordant()))
+            p_values.append(mcnemar_exact(*paired.discordant(METRICS[metric])))
         else:
-            p_values.append(swap_test(metric, paired, permutations, generator))
+            p_values.append(swap_test(METRICS[metric], paired, permutations, generator))
     return smallest, float(np.mean(np.concatenate(p_values) <= alpha))
 
 
@@ -130,7 +131,7 @@ def _smallest(
     metric: str, flips: float, count: int, alpha: float, permutations: int, generator: np.random.Generator
 ) -> Array:
     data = _with_effect(metric, flips, 0.0, count, generator)
-    return smallest_effects(metric, PairedPredictions(*data), alpha, permutations)
+    return smallest_effects(METRICS[metric], PairedPredictions(*data), alpha, permutations)
 
 
 def _with_effect(
@@ -249,7 +250,7 @@ class Population:
         right_VN, right_N = paired.prediction_VN == paired.label_N, paired.clean_N == paired.label_N
         changes = {"accuracy": (right_VN * 1.0 - right_N).T}
         for name, (before_N, after_NV) in (
-            ("loss", outcomes.losses()),
+            ("loss", outcomes.losses(self.task)),
             ("logit_margin", outcomes.logit_margins()),
         ):
             changes[name] = (after_NV.double() - before_N.double()[:, None]).numpy()

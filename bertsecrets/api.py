@@ -43,7 +43,7 @@ from bertsecrets.measures.shipped import MeasureMaker, makers
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, naming_logits, unwrap
 from bertsecrets.models.loading import check_segments, max_positions
-from bertsecrets.models.metrics import check_metrics, decide, other_classes
+from bertsecrets.models.metrics import check_metrics, other_classes
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pages.power_page import PowerPlan, plan_runs
@@ -51,6 +51,8 @@ from bertsecrets.results.components import COMPONENTS, HEAD
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING
 from bertsecrets.settings import CONF, meanings
+from bertsecrets.task_heads.base import TaskHead
+from bertsecrets.task_heads.sequence import SEQUENCE
 
 _PLANS = tuple(kind.plan for kind in COMPONENTS)
 _SHORTEST = 3
@@ -135,7 +137,7 @@ def fine_tune(
     texts = _listed(texts)
     values = _labels(unwrap(model), texts, labels, "texts")
     task = _task(unwrap(model), texts, values, None)
-    split = _encode(model, tokenizer, list(zip(texts, values, strict=True)), None, max_length, task.is_regression)
+    split = _encode(model, tokenizer, list(zip(texts, values, strict=True)), None, max_length, task.head)
     network = unwrap(model)
     check_answers(model, split[[0]].to(network.device).inputs())
     if network.dtype not in (torch.float32, torch.float64):
@@ -365,7 +367,7 @@ def disable(
         context = Context.of_split(model, task, sentences, _whole(batch_size, "batch_size"))
         check_answers(model, sentences[[0]].to(unwrap(model).device).inputs())
         return _disabled(context, plans, ablation)
-    split = _encode(model, tokenizer, labelled, None, max_length, task.is_regression)
+    split = _encode(model, tokenizer, labelled, None, max_length, task.head)
     split.examples = _grouped(split.examples, group)
     check_answers(model, split[[0]].to(unwrap(model).device).inputs())
     references = split
@@ -375,7 +377,7 @@ def disable(
         if reference_labels is not None:
             reference_values = [*_labels(unwrap(model), reference_texts, reference_labels, "reference_texts")]
         reference = list(zip(reference_texts, reference_values, strict=True))
-        references = _encode(model, tokenizer, reference, None, max_length, task.is_regression)
+        references = _encode(model, tokenizer, reference, None, max_length, task.head)
     elif ModeNeed.FITTED_OUTPUTS in find_mode(ablation.mode).needs:
         raise UserError(
             f"Mode '{ablation.mode}' fits outputs on other examples than those judged; give reference_texts and "
@@ -397,7 +399,7 @@ def _disabled(context: Context, plans: Sequence[str], ablation: AblationSettings
     if context.task.labels:
         names = _output_names(context.encoder.model)
         outcomes = judged.outcomes
-        other = other_classes(decide(outcomes.clean_NC, context.task), outcomes.label_N.long(), names, names)
+        other = other_classes(context.task.head.predictions(outcomes.clean_NC), outcomes.label_N.long(), names, names)
         if other is not None:
             advice = "if these are its classes, set model.config.id2label and give labels by name"
             warnings.warn(f"{other.sentence}; {advice}.", stacklevel=3)
@@ -520,12 +522,12 @@ def _encode(
     labelled: Sequence[tuple[Text, float | None]],
     pipeline: str | None,
     max_length: int | None,
-    regression: bool = False,
+    head: TaskHead = SEQUENCE,
     annotations: Sequence[Sequence[Annotation]] | None = None,
 ) -> EncodedSplit:
     examples = _examples(model, tokenizer, labelled, pipeline, annotations)
     longest = _longest(unwrap(model), max_length)
-    split = EncodedSplit(examples, tokenizer, longest, regression=regression)  # type: ignore[arg-type]
+    split = EncodedSplit(examples, tokenizer, longest, head=head)  # type: ignore[arg-type]
     if split.truncated:
         warnings.warn(
             f"{split.truncated:,} of {len(split):,} texts are longer than {longest} tokens and were cut to as many.",

@@ -12,6 +12,7 @@ from bertsecrets.ablation.outcomes import Collected
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.rows import Blocked
+from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.seeds import verdicts_over_seeds
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import Judging, judge
@@ -28,6 +29,7 @@ from bertsecrets.results.progress import progress_over
 from bertsecrets.settings import typed
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_errors
+from bertsecrets.task_heads.base import Metric
 
 Direction = Literal["to", "from"]
 DIRECTIONS: dict[Direction, str] = {"to": "redirect", "from": "isolate"}
@@ -49,7 +51,7 @@ def blocked_logits(encoder: Encoder, batch: Batch, token_id: int, direction: Dir
 
 
 def judged(
-    metric: str, paired: PairedPredictions, blocked: Sequence[tuple[str, Direction]], judging: Judging
+    metric: Metric, paired: PairedPredictions, blocked: Sequence[tuple[str, Direction]], judging: Judging
 ) -> list[Blocked]:
     """The effects as verdicts, corrected over all of them.
 
@@ -62,7 +64,7 @@ def judged(
         Blocked(
             token=token,
             direction=direction,
-            metric=metric,
+            metric=metric.name,
             baseline=float(verdicts.baseline[row]),
             score=float(verdicts.score[row]),
             change=Estimate(
@@ -169,5 +171,5 @@ class BlockAttention(Analysis):
                 collected.update(batch, batch.label_B, clean_BC, torch.stack(logits, 1))
                 advance()
         paired = collected.outcomes().predictions(task)
-        rows = judged(task.metrics[0], paired, blocked, self.settings.judging())
+        rows = judged(judged_metrics(task)[0], paired, blocked, self.settings.judging())
         yield Findings(Blocking(), rows=rows)

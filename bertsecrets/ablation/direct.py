@@ -21,7 +21,6 @@ from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.base import MaxExamples, Measure, Passed
-from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.progress import progress_over
@@ -52,10 +51,8 @@ class DirectEngine(Engine):
 
 
 class _DirectPass(EnginePass):
-    def __init__(
-        self, engine: Engine, inputs: Mapping[str, Tensor], donors: Mapping[str, Tensor] | None = None
-    ) -> None:
-        super().__init__(engine, inputs, donors)
+    def __init__(self, engine: Engine, inputs: Mapping[str, Tensor], *options: Any) -> None:
+        super().__init__(engine, inputs, *options)
         self.frozen: list[tuple[tuple[nn.Linear, Tensor], ...]] = []
         with eager_execution():
             for layer, clean in zip(self.encoder.layers, self.layers, strict=True):
@@ -208,10 +205,10 @@ def take_effects(
         passed = [donor.to(engines[0].device).inputs() for donor in donors]
         with context():
             runs = [engine.run(batch.inputs(), donors=passed) for engine in engines]
-        clean_B = task_losses(runs[0][0], batch.label_B)
+        clean_B = batch.head.answer_losses(runs[0][0], batch.label_B)
         rises = []
         for _, logits_BVC in runs:
-            loss_BV = variant_losses(logits_BVC, batch.label_B)
+            loss_BV = variant_losses(logits_BVC, batch.label_B, batch.head)
             rises.append((loss_BV - clean_B[:, None]).unflatten(1, (plan.num_layers, plan.num_heads)))
         direct_BLH, total_BLH = rises
         measure.take(batch, torch.stack((direct_BLH, total_BLH, direct_BLH - total_BLH), -1))

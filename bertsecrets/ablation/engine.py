@@ -18,7 +18,6 @@ from bertsecrets.ablation.partial_passes import (
     is_out_of_memory,
     mean_values,
     repeat_rows,
-    wide,
 )
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.attention.donors import DonatedOutputs
@@ -28,9 +27,11 @@ from bertsecrets.attention.modes import OF_CONSTANTS, PER_TOKEN, Heads, ModeNeed
 from bertsecrets.attention.override import HeadEdit, check_constants, override
 from bertsecrets.attention.parts import Rows, check_parts, left_out, skip, without_parts
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe, evaluating, logits_of, unwrap
+from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap
 from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
+from bertsecrets.task_heads.base import TaskHead, wide
+from bertsecrets.task_heads.sequence import SEQUENCE
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Engine:
     ``shares``).
 
     Args:
-        model: Any module that holds a transformers encoder with a sequence classification head.
+        model: Any module that holds a transformers encoder with a task head.
         plan: A plan for a model of this size.
         constants_LHd: A vector for each head, for modes that need one, see
             :func:`bertsecrets.attention.override.override`.
@@ -79,6 +80,7 @@ class Engine:
         self, model: nn.Module, plan: Plan, *, constants_LHd: Tensor | None = None, max_tokens: int | None = None
     ) -> None:
         self.encoder = describe(model)
+        self.head: TaskHead = SEQUENCE
         self.plan = plan
         check_sweep_mode(plan.mode)
         self.mode = find_mode(plan.mode)
@@ -107,8 +109,8 @@ class Engine:
         ]
         self.edited_VLH = torch.zeros(len(plan.variants), plan.num_layers, plan.num_heads, dtype=torch.bool)
         for index, variant in enumerate(plan.variants):
-            for layer, head in variant.heads:
-                self.edited_VLH[index, layer, head] = True
+            for layer, place in variant.heads:
+                self.edited_VLH[index, layer, place] = True
 
     def run(
         self,
@@ -116,8 +118,12 @@ class Engine:
         progress: Callable[[int], object] | None = None,
         donors: Sequence[Mapping[str, Tensor]] = (),
         gradients: bool = False,
+        head: TaskHead = SEQUENCE,
+        label_B: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Logits of the unedited model, ``[B, C]``, and of every variant, ``[B, V, C]``; float32 or wider.
+
+        Of other heads than of sequences, answers (:class:`~bertsecrets.task_heads.base.TaskHead`) instead of logits.
 
         The model runs in evaluation mode and then returns to its former mode; no random number is drawn. With
         donors a variant's logits are their mean over the draws.
@@ -128,10 +134,13 @@ class Engine:
             donors: For modes that need donors: for each draw the keyword arguments of the model with one other example
                 for each example of the batch.
             gradients: Whether gradients flow from the logits to ``constants_LHd``; activations are kept for them.
+            head: What the model's head predicts.
+            label_B: The labels, for heads whose answers count what is right.
 
         Raises:
             UserError: If a mode that needs donors has none, or memory runs out on a single variant.
         """
+        self.head = head
         takes_donors = ModeNeed.DONORS in self.mode.needs
         if takes_donors and not donors:
             raise UserError(
@@ -139,10 +148,10 @@ class Engine:
             )
         with evaluating(self.encoder.model), torch.set_grad_enabled(gradients):
             if not takes_donors:
-                return self._draw(inputs, None, progress)
+                return self._draw(inputs, None, progress, label_B)
             counted = _DrawsCounted(len(donors), progress)
             # Mean logits, not mean losses: a variant has one prediction for an example.
-            draws = [self._draw(inputs, donor, counted.advance) for donor in donors]
+            draws = [self._draw(inputs, donor, counted.advance, label_B) for donor in donors]
             return draws[0][0], torch.stack([logits_BVC for _, logits_BVC in draws]).mean(0)
 
     def _draw(
@@ -150,13 +159,14 @@ class Engine:
         inputs: Mapping[str, Tensor],
         donors: Mapping[str, Tensor] | None,
         progress: Callable[[int], object] | None,
+        label_B: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         if not self.shares:
-            return self._one_by_one(inputs, donors, progress)
+            return self._one_by_one(inputs, donors, progress, label_B)
         # Until the passes fit: the limit that works is kept for the batches to come.
         while True:
             try:
-                return self.pass_type(self, inputs, donors).run(progress)
+                return self.pass_type(self, inputs, donors, label_B).run(progress)
             except OwnForwardError:
                 # Of other kinds of passes, a whole one gives another effect.
                 if self.pass_type is not EnginePass:
@@ -173,7 +183,7 @@ class Engine:
             f"{type(self.encoder.model).__name__} does not compute its logits from its family's layers and head alone: "
             "every variant takes a whole forward pass."
         )
-        return self._one_by_one(inputs, donors, progress)
+        return self._one_by_one(inputs, donors, progress, label_B)
 
     def _halve(self, inputs: Mapping[str, Tensor], error: RuntimeError) -> None:
         rows, length = inputs["attention_mask"].shape
@@ -194,8 +204,9 @@ class Engine:
         inputs: Mapping[str, Tensor],
         donors: Mapping[str, Tensor] | None,
         progress: Callable[[int], object] | None,
+        label_B: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        clean_BC = self.answers(inputs)
+        clean_BC = self.answers(inputs, label_B)
         logits = []
         for variant in self.plan.variants:
             edits = [HeadEdit(layer, head, self.plan.mode) for layer, head in variant.heads]
@@ -203,14 +214,14 @@ class Engine:
                 override(self.encoder.model, edits, self.constants_LHd, donors=donors),
                 without_parts(self.encoder, variant.parts),
             ):
-                logits.append(wide(self.answers(inputs)))
+                logits.append(wide(self.answers(inputs, label_B)))
             if progress is not None:
                 progress(1)
         return wide(clean_BC), torch.stack(logits, 1)
 
-    def answers(self, inputs: Mapping[str, Any]) -> Tensor:
-        """Logits ``[B, C]`` of one whole pass."""
-        return logits_of(self.encoder.model, inputs)
+    def answers(self, inputs: Mapping[str, Any], label_B: Tensor | None) -> Tensor:
+        """Answers ``[B, F]`` of one whole pass."""
+        return self.head.answers(self.head.output(self.encoder.model, inputs, label_B), label_B)
 
     def replaced(
         self,
@@ -273,7 +284,7 @@ class OutcomeEngine(Engine):
         self.outcome = outcome
         self.shares = False
 
-    def answers(self, inputs: Mapping[str, Any]) -> Tensor:
+    def answers(self, inputs: Mapping[str, Any], label_B: Tensor | None) -> Tensor:
         return self.outcome(inputs)
 
 
@@ -338,7 +349,11 @@ class EnginePass:
     """
 
     def __init__(
-        self, engine: Engine, inputs: Mapping[str, Tensor], donors: Mapping[str, Tensor] | None = None
+        self,
+        engine: Engine,
+        inputs: Mapping[str, Tensor],
+        donors: Mapping[str, Tensor] | None = None,
+        label_B: Tensor | None = None,
     ) -> None:
         self.engine = engine
         self.encoder = engine.encoder
@@ -346,13 +361,17 @@ class EnginePass:
         assert family is not None
         self.family = family
         self.real_BS = inputs["attention_mask"].bool()
-        self.clean_BC, self.layers = clean_pass(engine.encoder, inputs)
-        check_forward(engine.encoder, self.clean_BC, self.layers, self.real_BS)
+        self.label_B = label_B
+        output, self.layers = clean_pass(
+            engine.encoder, inputs, lambda: engine.head.output(engine.encoder.model, inputs, label_B)
+        )
+        self.first_only = engine.head.reads_first_token(engine.encoder)
+        check_forward(engine.encoder, output, self.layers, self.real_BS, self.finish, label_B, self.first_only)
+        self.clean_BC = engine.head.answers(output, label_B)
         self.donated_LBSD: list[Tensor] = []
         if donors is not None:
             donated = DonatedOutputs(engine.encoder, donors)
             self.donated_LBSD = [donated.at(layer, self.real_BS) for layer in range(engine.encoder.num_layers)]
-        self.first_only = engine.encoder.first_token_decides
         self.logits_BVC = torch.empty(
             len(self.real_BS),
             len(engine.plan.variants),
@@ -437,10 +456,19 @@ class EnginePass:
         examples = self.last - self.first
         # Where the head reads the first token only, the last layer has computed no other.
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)[:, : hidden_RSD.shape[1]]
-        logits_NBC = self.encoder.head(hidden_RSD, real_RS).unflatten(0, (len(nodes), examples))
+        label_R = None
+        if self.label_B is not None:
+            label_B = self.label_B[self.first : self.last]
+            label_R = label_B.repeat(len(nodes), *[1] * (label_B.dim() - 1))
+        answers_RF = self.engine.head.answers(self.finish(hidden_RSD, real_RS, label_R), label_R)
+        logits_NBC = answers_RF.unflatten(0, (len(nodes), examples))
         for node, logits_BC in zip(nodes, logits_NBC, strict=True):
             for variant in node:
                 self.logits_BVC[self.first : self.last, variant] = logits_BC.to(self.logits_BVC.dtype)
+
+    def finish(self, hidden_RSD: Tensor, real_RS: Tensor, label_R: Tensor | None) -> Tensor:
+        """What the head makes of the output of the last layer."""
+        return self.engine.head.finish(self.encoder, hidden_RSD, real_RS, label_R)
 
     def _layer(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
         """Run a whole layer that all variants of a node change equally, or not at all."""

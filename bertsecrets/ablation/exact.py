@@ -32,7 +32,7 @@ def exact_sweep(
     """Logits of every variant for every example, gathered from all processes.
 
     Args:
-        model: Any module that holds a transformers encoder with a sequence classification head, or a sentence-embedding
+        model: Any module that holds a transformers encoder with a task head, or a sentence-embedding
             model.
         plan: What to disable.
         batches: This process's share of the examples; moved to the model's device.
@@ -61,7 +61,9 @@ def exact_sweep(
             donors = () if replacements.donors is None else replacements.donors.of(on_host)
             with context():
                 inputs = [donor.to(engine.device).inputs() for donor in donors]
-                clean_BC, logits_BVC = engine.run(batch.inputs(), advance, inputs)
+                clean_BC, logits_BVC = engine.run(
+                    batch.inputs(), advance, inputs, head=batch.head, label_B=batch.label_B
+                )
             check_finite(clean_BC, "the model")
             # One test for all variants; which of them it was is looked for only if it fails.
             if not logits_BVC.isfinite().all():
@@ -72,5 +74,5 @@ def exact_sweep(
             clean_BC, logits_BVC = saved["clean"].to(engine.device), saved["logits"].to(engine.device)
             if progress is not None:
                 progress(batch.size * len(plan.variants))
-        collected.update(batch, batch.label_B, clean_BC, logits_BVC)
+        collected.update(batch, batch.head.outcome_labels(batch.label_B), clean_BC, logits_BVC)
     return collected.outcomes()

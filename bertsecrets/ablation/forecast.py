@@ -16,7 +16,6 @@ from bertsecrets.ablation.onednn import can_use_onednn
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.reduced import Reduced
 from bertsecrets.ablation.replacements import FIT_BATCH
-from bertsecrets.ablation.scoring import METRICS
 from bertsecrets.ablation.screening import why_not
 from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
 from bertsecrets.analysis import Context
@@ -29,6 +28,7 @@ from bertsecrets.models.encoder import Autocast, Encoder, evaluating
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import number
 from bertsecrets.statistics.power import detectable_loss
+from bertsecrets.task_heads import METRICS
 
 _log = logging.getLogger(__name__)
 

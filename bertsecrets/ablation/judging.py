@@ -54,7 +54,7 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], jud
             if not variants:
                 continue
             if paired.units < 2:
-                described = {**identity, **settings, "metric": metric}
+                described = {**identity, **settings, "metric": metric.name}
                 rows += [{**_described(outcomes.plan, index, count), **described, **_UNDEFINED} for index in variants]
                 continue
             verdicts = judge(metric, paired.of(variants), judging)
@@ -68,7 +68,7 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], jud
                         **_described(outcomes.plan, index, count),
                         **identity,
                         **settings,
-                        "metric": metric,
+                        "metric": metric.name,
                         "baseline": float(verdicts.baseline[row]),
                         "significant": bool(verdicts.significant[row]),
                         **numbers,
@@ -91,8 +91,8 @@ def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int,
     paired = outcomes.predictions(task)
     if paired.units < 2 or not outcomes.have_losses(task):
         return columns
-    numbers = {"loss": outcomes.losses()}
-    if not task.is_regression:
+    numbers = {"loss": outcomes.losses(task)}
+    if task.head.kind == "sequence":
         numbers["logit_margin"] = outcomes.logit_margins()
     for name, (clean_N, value_NV) in numbers.items():
         change_NV = value_NV.double().numpy() - clean_N.double().numpy()[:, None]
@@ -156,14 +156,14 @@ def selection_checks(outcomes: Outcomes, task: Task, rows: Sequence[dict[str, An
         return []
     checks = []
     for metric in judged_metrics(task):
-        p_bh = {row["variant"]: row["p_bh"] for row in HEAD.of(rows) if row["metric"] == metric}
+        p_bh = {row["variant"]: row["p_bh"] for row in HEAD.of(rows) if row["metric"] == metric.name}
         p_V = np.array([p_bh[outcomes.plan.variants[index].name] for index in heads])
         check = selection_check(metric, paired, p_V, seed=seed)
         # The score may be undefined for every choice on some half.
         if math.isfinite(check["claimed"]):
             check["best"] = outcomes.plan.variants[heads[check["best"]]].name
             check["kept"] = Estimate(check["kept"], check.pop("low"), check.pop("high"), n=paired.count)
-            checks.append(Selection(metric, outcomes.plan.mode, **check))
+            checks.append(Selection(metric.name, outcomes.plan.mode, **check))
     return checks
 
 

@@ -88,8 +88,8 @@ def optimal_head_outputs(
             for engine in engines.values():
                 engine.constants_LHd = mean_LHd + spread_LHd * shift_LHd
                 with context():
-                    _, logits_BVC = engine.run(inputs, gradients=True)
-                    loss = variant_losses(logits_BVC, label_B.clone()).sum() / batch.size
+                    _, logits_BVC = engine.run(inputs, gradients=True, head=batch.head, label_B=label_B.clone())
+                    loss = variant_losses(logits_BVC, label_B.clone(), batch.head).sum() / batch.size
                 # Layer by layer, so that the activations of one layer's heads are in memory at a time.
                 loss.backward()
             adam.step()

@@ -17,9 +17,9 @@ from bertsecrets.ablation.predictions import PairedPredictions, Unseen
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.measures.one_pass import task_losses
-from bertsecrets.models.metrics import decide
 from bertsecrets.results.files import atomic_write
+from bertsecrets.task_heads.base import TaskHead
+from bertsecrets.task_heads.sequence import SEQUENCE
 
 _TENSORS = ("index", "label", "clean", "logits")
 _SCREENED = ("weight", "estimate")
@@ -59,7 +59,7 @@ class Outcomes:
         """Whether there is more to an answer than the class that it predicts."""
         return task.is_regression or self.clean_NC.shape[-1] > 1
 
-    def losses(self) -> tuple[Tensor, Tensor]:
+    def losses(self, task: Task) -> tuple[Tensor, Tensor]:
         """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error.
 
         In a screened sweep a variant's numbers are e + w (l - e), with l the exact loss, e that of the estimated logits
@@ -68,11 +68,11 @@ class Outcomes:
             control
         variate. Single numbers may be negative.
         """
-        clean_N = variant_losses(self.clean_NC[:, None], self.label_N)[:, 0]
-        loss_NV = variant_losses(self.logits_NVC, self.label_N)
+        clean_N = variant_losses(self.clean_NC[:, None], self.label_N, task.head)[:, 0]
+        loss_NV = variant_losses(self.logits_NVC, self.label_N, task.head)
         if self.estimate_NVC is None:
             return clean_N, loss_NV
-        return clean_N, self._corrected(loss_NV, variant_losses(self.estimate_NVC, self.label_N))
+        return clean_N, self._corrected(loss_NV, variant_losses(self.estimate_NVC, self.label_N, task.head))
 
     def logit_margins(self) -> tuple[Tensor, Tensor]:
         """Logit of each example's gold class minus the largest other one, unedited ``[N]`` and for each variant ``[N,
@@ -97,8 +97,8 @@ class Outcomes:
         if self.weight_NV is not None:
             # Audited pairs stand for others; a variant with a miss among them was evaluated whole.
             unseen = Unseen((self.weight_NV == 0).sum(0).numpy(), (self.weight_NV > 1).sum(0).numpy())
-        prediction_VN = torch.stack([decide(logits_NC, task) for logits_NC in self.logits_NVC.unbind(1)])
-        numbers = (self.label_N, decide(self.clean_NC, task), prediction_VN)
+        prediction_VN = torch.stack([task.head.predictions(logits_NC) for logits_NC in self.logits_NVC.unbind(1)])
+        numbers = (self.label_N, task.head.predictions(self.clean_NC), prediction_VN)
         group_N = None if self.group_N is None else self.group_N.numpy()
         return PairedPredictions(*(tensor.double().numpy() for tensor in numbers), unseen=unseen, group_N=group_N)
 
@@ -118,14 +118,15 @@ class Outcomes:
         if self.group_N is not None:
             tensors["group"] = self.group_N
         if self.have_losses(task):
-            loss_NV = variant_losses(self.logits_NVC, self.label_N)
-            tensors |= {"clean_loss": variant_losses(self.clean_NC[:, None], self.label_N)[:, 0], "loss": loss_NV}
+            loss_NV = variant_losses(self.logits_NVC, self.label_N, task.head)
+            clean_N = variant_losses(self.clean_NC[:, None], self.label_N, task.head)[:, 0]
+            tensors |= {"clean_loss": clean_N, "loss": loss_NV}
         if self.weight_NV is not None and self.estimate_NVC is not None:
             tensors |= {
                 "weight": self.weight_NV,
                 "estimate": self.estimate_NVC.contiguous(),
                 "loss": torch.where(self.weight_NV > 0, loss_NV, math.nan),
-                "loss_estimate": variant_losses(self.estimate_NVC, self.label_N),
+                "loss_estimate": variant_losses(self.estimate_NVC, self.label_N, task.head),
             }
         with atomic_write(path) as temporary:
             save_file(tensors, temporary, metadata={"plan": json.dumps(_plan_as_dict(self.plan))})
@@ -171,11 +172,12 @@ def check_finite(logits_BC: Tensor, whose: str) -> None:
         )
 
 
-def variant_losses(logits_NVC: Tensor, label_N: Tensor) -> Tensor:
-    """Cross-entropy of each example with each variant or, with a single output, squared error; ``[N, V]``."""
-    label_N = label_N if logits_NVC.shape[-1] == 1 else label_N.long()
-    loss_X = task_losses(logits_NVC.flatten(0, 1), label_N.repeat_interleave(logits_NVC.shape[1]))
-    loss_NV: Tensor = loss_X.unflatten(0, logits_NVC.shape[:2])
+def variant_losses(logits_NVC: Tensor, label_N: Tensor, head: TaskHead = SEQUENCE) -> Tensor:
+    """Loss of each example with each variant, ``[N, V]``, from logits or other answers."""
+    label_X = label_N.repeat_interleave(logits_NVC.shape[1])
+    # One type for class indices and scores in a file.
+    label_X = label_X if logits_NVC.shape[-1] == 1 else label_X.long()
+    loss_NV: Tensor = head.answer_losses(logits_NVC.flatten(0, 1), label_X).unflatten(0, logits_NVC.shape[:2])
     return loss_NV
 
 

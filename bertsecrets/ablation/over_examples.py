@@ -7,12 +7,12 @@ from scipy import stats
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.rows import OverExamples
-from bertsecrets.ablation.scoring import Array
 from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.statistics.clusters import Clusters, numbered
 from bertsecrets.statistics.replicates import intraclass_correlation
+from bertsecrets.task_heads.base import Array
 
 _BLOCKS = 20
 
@@ -51,7 +51,7 @@ def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
     )
     if few or outcomes.is_screened or not outcomes.have_losses(task):
         return None
-    clean_N, loss_NV = outcomes.losses()
+    clean_N, loss_NV = outcomes.losses(task)
     effect_HN: Array = (loss_NV[:, heads] - clean_N[:, None]).T.double().numpy()
     return effect_HN
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.ablation.scoring import METRICS, find_metric
+from bertsecrets.ablation.scoring import find_metric
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.task_heads import METRICS
 
 Outcome = Callable[[Any, Any], tuple[Tensor, Tensor]]
 """From a module and one of its batches to predictions and gold labels, one for each example.

@@ -16,12 +16,12 @@ from bertsecrets.ablation.partial_passes import (
     parts_within,
     pick_rows,
     return_freed_memory,
-    wide,
 )
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, evaluating
+from bertsecrets.task_heads.base import wide
 
 
 class Pairs:
@@ -58,7 +58,15 @@ class Pairs:
         """
         with evaluating(self.engine.encoder.model):
             clean_BC, layers = clean_pass(self.engine.encoder, inputs)
-            check_forward(self.engine.encoder, clean_BC, layers, inputs["attention_mask"].bool())
+            encoder, real_BS = self.engine.encoder, inputs["attention_mask"].bool()
+            check_forward(
+                encoder,
+                clean_BC,
+                layers,
+                real_BS,
+                lambda hidden_BSD, real_BS, _: encoder.head(hidden_BSD, real_BS),
+                first_only=encoder.first_token_decides,
+            )
         return wide(clean_BC), layers
 
     @torch.no_grad()

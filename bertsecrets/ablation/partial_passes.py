@@ -3,7 +3,7 @@
 import ctypes
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,8 +15,12 @@ from torch import Tensor, nn
 from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.hooks import at_inputs, eager_execution, keeping_values
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, logits_of, same_logits
+from bertsecrets.models.encoder import Encoder, same_logits
 from bertsecrets.models.families.base import AttentionSite
+from bertsecrets.task_heads.sequence import logits_of
+
+Finish = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""From the output of the last layer, which tokens are real, and labels to the output of a task head."""
 
 
 class OwnForwardError(UserError):
@@ -48,8 +52,15 @@ class CleanLayer:
     arguments: dict[str, Any]
 
 
-def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:
+def clean_pass(
+    encoder: Encoder, inputs: Mapping[str, Tensor], run: Callable[[], Tensor] | None = None
+) -> tuple[Tensor, list[CleanLayer]]:
     """Run the unedited model; return its logits ``[B, C]`` and what variants reuse of each layer.
+
+    Args:
+        encoder: The encoder.
+        inputs: Keyword arguments of the model.
+        run: Runs the model with them and returns its head's output; None for logits.
 
     Raises:
         OwnForwardError: If the encoder's sequences are not those of ``inputs``.
@@ -90,19 +101,31 @@ def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, 
             stack.callback(layer.register_forward_hook(leave).remove)
         projected = stack.enter_context(keeping_values(encoder.distinct_sites))
         stack.enter_context(at_inputs(encoder.distinct_sites, "projection", project))
-        logits_BC = logits_of(encoder.model, inputs)
+        output = logits_of(encoder.model, inputs) if run is None else run()
     layers = zip(hidden, results, outputs, values, arguments, strict=True)
-    return logits_BC, [CleanLayer(*parts) for parts in layers]
+    return output, [CleanLayer(*parts) for parts in layers]
 
 
 @torch.no_grad()
-def check_forward(encoder: Encoder, clean_BC: Tensor, layers: list[CleanLayer], real_BS: Tensor) -> None:
-    """Raise OwnForwardError unless each layer read what the one below wrote, and the family's head gives the model's
-    logits.
+def check_forward(
+    encoder: Encoder,
+    output: Tensor,
+    layers: list[CleanLayer],
+    real_BS: Tensor,
+    finish: Finish,
+    label_B: Tensor | None = None,
+    first_only: bool = False,
+) -> None:
+    """Raise OwnForwardError unless each layer read what the one below wrote, and the head alone gives the model's
+    output.
 
     Args:
-        clean_BC, layers: From :func:`clean_pass`.
+        encoder: The encoder.
+        output, layers: From :func:`clean_pass`.
         real_BS: Which tokens are real, bool.
+        finish: From the last layer's output, the real tokens and the labels to the head's output.
+        label_B: The labels.
+        first_only: Whether the head reads the first token alone.
     """
     chained = all(
         below.next_BSD is above.hidden_BSD or torch.equal(below.next_BSD, above.hidden_BSD)
@@ -111,20 +134,22 @@ def check_forward(encoder: Encoder, clean_BC: Tensor, layers: list[CleanLayer], 
     if (
         len(layers) != encoder.num_layers
         or not chained
-        or not _finishes(encoder, clean_BC, layers[-1].next_BSD, real_BS)
+        or not _finishes(output, layers[-1].next_BSD, real_BS, finish, label_B, first_only)
     ):
         raise OwnForwardError(encoder)
 
 
-def _finishes(encoder: Encoder, clean_BC: Tensor, hidden_BSD: Tensor, real_BS: Tensor) -> bool:
+def _finishes(
+    output: Tensor, hidden_BSD: Tensor, real_BS: Tensor, finish: Finish, label_B: Tensor | None, first_only: bool
+) -> bool:
+    # As variants are finished: of a head that reads one token, no other is computed.
+    tokens = slice(1 if first_only else None)
     try:
-        # As variants are finished: of a head that reads one token, no other is computed.
-        tokens = slice(1 if encoder.first_token_decides else None)
-        logits_BC = encoder.head(hidden_BSD[:, tokens], real_BS[:, tokens])
+        finished = finish(hidden_BSD[:, tokens], real_BS[:, tokens], label_B)
     # A head of another make, called with what it was not made for, may raise anything.
     except Exception:
         return False
-    return same_logits(clean_BC, logits_BC)
+    return same_logits(output, finished)
 
 
 def first_of(output: Any) -> Tensor:
@@ -167,11 +192,6 @@ def pick_rows(value: Any, batch: int, row_R: Tensor) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(pick_rows(part, batch, row_R) for part in value)
     return value
-
-
-def wide(logits_BC: Tensor) -> Tensor:
-    """Logits in float32 or wider."""
-    return logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from bertsecrets.ablation.redundancy import is_redundant
-from bertsecrets.ablation.scoring import METRICS, Array, typical_harm
+from bertsecrets.ablation.scoring import typical_harm
 from bertsecrets.ablation.seeds import FEW_FLIPS, RunSweep, judge_over_seeds, p_of_flips, verdicts_over_seeds
 from bertsecrets.ablation.verdicts import (
     Judging,
@@ -27,6 +27,7 @@ from bertsecrets.statistics.power import POWER
 from bertsecrets.statistics.ranks import rank_correlation, spearman_within
 from bertsecrets.statistics.replicates import effects_over_seeds
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws
+from bertsecrets.task_heads.base import Array, Metric
 
 Counts = NDArray[np.int64]
 
@@ -78,7 +79,7 @@ class Pilot:
         screened: Whether the pilot is a screened sweep, which may miss flips.
     """
 
-    metric: str
+    metric: Metric
     count: int
     change_SV: Array
     variance_SV: Array
@@ -122,14 +123,11 @@ class Pilot:
                 "plan with a run without groups, and take as many groups as it says examples."
             )
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
-        measured = METRICS[metric]
-        if measured.of_classes:
-            pairs = np.stack([sweep.discordant() for sweep in sweeps], 1)
-            moves_SVN = np.stack(
-                [(sweep.prediction_VN == sweep.label_N) * 1.0 - (sweep.clean_N == sweep.label_N) for sweep in sweeps]
-            )
+        if metric.of_classes:
+            pairs = np.stack([sweep.discordant(metric) for sweep in sweeps], 1)
+            moves_SVN = np.stack([sweep.net_wins(metric).astype(np.float64) for sweep in sweeps])
             harm = typical_harm(metric, first.label_N, first.clean_N)
-            weight = 1.0 if measured.events or harm <= 0 else harm * count
+            weight = 1.0 if metric.events or harm <= 0 else harm * count
             change_SV, variance_SV = moves_SVN.mean(-1), moves_SVN.var(-1) / count
             of_set, alone = "flips", pairs.sum(0)[0] / count
         else:
@@ -139,7 +137,7 @@ class Pilot:
             of_set, alone = "stderr", variance_SV[0]
         of_layers = [other[of_set] for other in LAYER.of(others)]
         # The median layer, or as much as all heads together.
-        set_flips = float(np.median(of_layers)) ** (1 if measured.of_classes else 2) if of_layers else alone.sum()
+        set_flips = float(np.median(of_layers)) ** (1 if metric.of_classes else 2) if of_layers else alone.sum()
         return cls(
             metric=metric,
             count=count,
@@ -162,7 +160,7 @@ class Pilot:
     @property
     def of_classes(self) -> bool:
         """Whether the metric judges predicted classes, which flip, and not scores, which move."""
-        return METRICS[self.metric].of_classes
+        return self.metric.of_classes
 
     @property
     def effective_margin(self) -> float:
@@ -225,7 +223,7 @@ class Planned:
         """What a run keeps of it: numbers for sentences."""
         low, high = self.examples_range()
         return {
-            "metric": self.pilot.metric,
+            "metric": self.pilot.metric.name,
             "undecided": round(self.undecided[1]),
             "heads": len(self.pilot.layers),
             "count": self.pilot.count,

@@ -7,8 +7,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.ablation.scoring import Array, Weights, influences, scores, weighted_scores
+from bertsecrets.ablation.scoring import Weights, influences, scores, weighted_scores
 from bertsecrets.statistics.clusters import Clusters, by_cluster, cluster_sums, effective_count, numbered
+from bertsecrets.task_heads.base import Array, Metric
 
 _EACH = 16
 """Up to this number, unseen changes are counted exactly; larger numbers are rounded up, by at most :data:`_ROUNDED`."""
@@ -66,8 +67,11 @@ def _chance_of_none(changes: ArrayLike, left: ArrayLike, audited: ArrayLike) -> 
 class PairedPredictions:
     """Predictions of the unedited model and of V variants on the same N labelled examples, float64.
 
+    Of a task head that counts statistics, a prediction is a row of them, and ``clean_N`` and ``prediction_VN`` have a
+    dimension more.
+
     Args:
-        label_N: Gold labels: class indices or scores.
+        label_N: Gold labels: class indices or scores; not used where statistics count them already.
         clean_N: Predictions of the unedited model, of the same kind.
         prediction_VN: Predictions of each variant.
         unseen: What a screened sweep left out; None if nothing: limits and tests of a margin allow for it.
@@ -125,35 +129,48 @@ class PairedPredictions:
         cluster_N = self.cluster_N
         return value_XN if cluster_N is None else by_cluster(value_XN, cluster_N)
 
-    def discordant(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Numbers of examples that each variant loses, and wins, ``[V]`` each."""
-        right_N, right_VN = self.clean_N == self.label_N, self.prediction_VN == self.label_N
+    @property
+    def moved_VN(self) -> NDArray[np.bool_]:
+        """Which predictions of each variant differ from the clean ones."""
+        moved_VN: NDArray[np.bool_] = self.prediction_VN != self.clean_N
+        return moved_VN if moved_VN.ndim == 2 else np.asarray(moved_VN.any(-1))
+
+    def discordant(self, metric: Metric) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Numbers of examples that each variant loses, and wins, ``[V]`` each, by a metric of events."""
+        right_N, *_ = metric.right(self.label_N, self.clean_N[None])
+        right_VN = metric.right(self.label_N, self.prediction_VN)
         return (right_N & ~right_VN).sum(-1), (~right_N & right_VN).sum(-1)
 
-    def net_wins(self) -> NDArray[np.int64]:
-        """Examples that each variant wins less those that it loses, of each unit, ``[V, U]``."""
-        net_VN = 1 * (self.prediction_VN == self.label_N) - (self.clean_N == self.label_N)
+    def net_wins(self, metric: Metric) -> NDArray[np.int64]:
+        """Examples that each variant wins less those that it loses, of each unit, ``[V, U]``, by a metric of events."""
+        net_VN = 1 * metric.right(self.label_N, self.prediction_VN) - metric.right(self.label_N, self.clean_N[None])
         return net_VN if self.cluster_N is None else cluster_sums(net_VN, self.cluster_N).astype(np.int64)
 
-    def scores(self, metric: str) -> tuple[float, Array]:
+    def scores(self, metric: Metric) -> tuple[float, Array]:
         """The score of the unedited model, and those of the variants, ``[V]``."""
         baseline = float(scores(metric, self.label_N, self.clean_N[None])[0])
         # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
-        unchanged_V = (self.prediction_VN == self.clean_N).all(-1)
+        unchanged_V = ~self.moved_VN.any(-1)
         return baseline, np.where(unchanged_V, baseline, scores(metric, self.label_N, self.prediction_VN))
 
-    def changes(self, metric: str) -> Array:
+    def is_defined(self, metric: Metric) -> bool:
+        """Whether any prediction can score other than 0."""
+        if metric.of_statistics:
+            return metric.defined(metric.features(self.label_N, self.clean_N[None])[0])
+        return metric.defined(self.label_N)
+
+    def changes(self, metric: Metric) -> Array:
         """Change of the metric from the clean predictions to each variant's, ``[V]``."""
         return np.asarray(self.weighted_changes(metric, np.ones((1, self.count)))[0])
 
-    def weighted_changes(self, metric: str, weight_RN: Weights) -> Array:
+    def weighted_changes(self, metric: Metric, weight_RN: Weights) -> Array:
         """The same under R weightings of the examples, ``[R, V]``; see
         :func:`bertsecrets.ablation.scoring.weighted_scores`.
         """
         score_RV = weighted_scores(metric, self.label_N, self.both_VN, weight_RN)
         return score_RV[:, 1:] - score_RV[:, :1]
 
-    def influences(self, metric: str) -> Array:
+    def influences(self, metric: Metric) -> Array:
         """Influence of every unit on these changes, ``[V, U]``; see :func:`bertsecrets.ablation.scoring.influences`."""
         influence_VN = influences(metric, self.label_N, self.both_VN)
         return self.by_unit(influence_VN[1:] - influence_VN[0])

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import Judging
 from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD, RANDOM
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.statistics.corrections import corrected
+from bertsecrets.task_heads.base import Array, Metric
 
 FEWEST_CONTROLS = 19
 """Fewer random groups cannot show at 5 % that a group is worse than they are."""
@@ -48,7 +48,7 @@ class Group:
 
 
 def interactions(
-    metric: str, paired: PairedPredictions, sizes: Sequence[int], judging: Judging
+    metric: Metric, paired: PairedPredictions, sizes: Sequence[int], judging: Judging
 ) -> tuple[Array, Array, Array, Array]:
     """Joint effects of G groups less the sums of their heads' single effects, by a bootstrap over examples; negative is
     harm.
@@ -140,7 +140,7 @@ def _layers(row: Row) -> list[str]:
 
 
 def redundancy(
-    rows: Sequence[Row], metric: str, paired: PairedPredictions, names: Sequence[str], judging: Judging
+    rows: Sequence[Row], metric: Metric, paired: PairedPredictions, names: Sequence[str], judging: Judging
 ) -> dict[str, dict[str, Any]]:
     """The columns of an ablation table on redundancy, by name of the group; empty without groups of heads disabled
     alone.

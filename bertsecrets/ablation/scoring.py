@@ -5,7 +5,6 @@ predictions become matrix products.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,135 +12,17 @@ from numpy.typing import NDArray
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
+from bertsecrets.task_heads import METRICS
+from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.regression import moments
 
-Array = NDArray[np.float64]
 Weights = NDArray[np.float64] | NDArray[np.integer[Any]]
-Features = Callable[[Array, Array], Array]
-Score = Callable[[Array], Array]
 
 _AT_ONCE = 4_000_000
 """Numbers of examples, such as weights of resamples, in memory at a time."""
 
 _STEP = 1e-6
 """Step of numerical derivatives."""
-
-_NO_SPREAD = 1e-15
-"""Largest product of the spreads of labels and predictions, up to rounding, if one of them is constant."""
-
-
-def _correct(label_N: Array, prediction_VN: Array) -> Array:
-    return np.asarray(prediction_VN == label_N, dtype=np.float64)[..., None]
-
-
-def _positives(label_N: Array, prediction_VN: Array) -> Array:
-    positive_VN, gold_VN = prediction_VN == 1, np.broadcast_to(label_N == 1, prediction_VN.shape)
-    return np.stack([positive_VN & gold_VN, positive_VN, gold_VN], -1).astype(np.float64)
-
-
-def _confusion(label_N: Array, prediction_VN: Array) -> Array:
-    # Those that occur: a class of neither labels nor predictions has no F1.
-    classes = np.unique(np.concatenate([label_N, prediction_VN.ravel()]))
-    gold_NC = label_N[:, None] == classes
-    predicted_VNC = prediction_VN[..., None] == classes
-    both_VNCC = predicted_VNC[..., :, None] & gold_NC[:, None, :]
-    return np.asarray(both_VNCC.reshape(*prediction_VN.shape, -1), dtype=np.float64)
-
-
-def _moments(label_N: Array, prediction_VN: Array) -> Array:
-    # Centred before squaring: sums of squares of numbers far from zero lose precision.
-    return moments(label_N - label_N.mean(), prediction_VN - prediction_VN.mean(-1, keepdims=True))
-
-
-def moments(y_N: Array, x_VN: Array) -> Array:
-    """The features of a correlation, ``[V, N, 6]``; for precision, the numbers should be centred."""
-    y_VN = np.broadcast_to(y_N, x_VN.shape)
-    return np.stack([np.ones_like(x_VN), x_VN, y_VN, x_VN**2, y_VN**2, x_VN * y_VN], -1)
-
-
-def _mean(mean_F: Array) -> Array:
-    return np.asarray(mean_F[..., 0])
-
-
-def _f1(mean_F: Array) -> Array:
-    true, predicted, gold = np.moveaxis(mean_F, -1, 0)
-    whole = predicted + gold
-    return np.asarray(np.divide(2 * true, whole, out=np.zeros_like(true), where=whole > 0))
-
-
-def _macro_f1(mean_F: Array) -> Array:
-    size = int(np.sqrt(mean_F.shape[-1]) + 0.5)
-    share_PG = mean_F.reshape(*mean_F.shape[:-1], size, size)
-    whole_C = share_PG.sum(-1) + share_PG.sum(-2)
-    true_C = np.diagonal(share_PG, axis1=-2, axis2=-1)
-    occurs_C = whole_C > 0
-    f1_C = np.divide(2 * true_C, whole_C, out=np.zeros_like(whole_C), where=occurs_C)
-    # Over the classes that are labels or predictions, as in scikit-learn.
-    return np.asarray(f1_C.sum(-1) / occurs_C.sum(-1))
-
-
-def _matthews(mean_F: Array) -> Array:
-    predicted_C, gold_C, right = _class_shares(mean_F)
-    covariance = right - (predicted_C * gold_C).sum(-1)
-    spread = _spread(predicted_C, gold_C)
-    # 0 if either is constant, as in scikit-learn and GLUE; shares of one class sum to 1 up to rounding.
-    root = np.sqrt(np.maximum(spread, 0))
-    return np.asarray(np.divide(covariance, root, out=np.zeros_like(right), where=spread > _NO_SPREAD))
-
-
-def _class_shares(mean_F: Array) -> tuple[Array, Array, Array]:
-    """Shares of the predicted classes, of the gold classes, and of right predictions."""
-    size = int(np.sqrt(mean_F.shape[-1]) + 0.5)
-    share_PG = mean_F.reshape(*mean_F.shape[:-1], size, size)
-    return share_PG.sum(-1), share_PG.sum(-2), np.trace(share_PG, axis1=-2, axis2=-1)
-
-
-def _spread(predicted_C: Array, gold_C: Array) -> Array:
-    return np.asarray((1 - (predicted_C**2).sum(-1)) * (1 - (gold_C**2).sum(-1)))
-
-
-def _correlation(mean_F: Array) -> Array:
-    total, x, y, xx, yy, xy = np.moveaxis(mean_F, -1, 0)
-    x, y, xx, yy, xy = (feature / total for feature in (x, y, xx, yy, xy))
-    # Relative to the squares: rounding leaves a constant with a spread slightly off 0.
-    spread_x, spread_y = xx - x**2, yy - y**2
-    defined = (spread_x > 1e-13 * np.maximum(xx, 1e-300)) & (spread_y > 1e-13 * np.maximum(yy, 1e-300))
-    root = np.sqrt(np.where(defined, spread_x * spread_y, 1.0))
-    return np.where(defined, (xy - x * y) / root, np.nan)
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A score as a function of sums of features over examples.
-
-    Args:
-        features: From labels ``[N]`` and predictions ``[V, N]`` to features ``[V, N, F]``.
-        score: From weighted means of the features ``[..., F]`` to scores ``[...]``.
-        reach: The largest possible change.
-        of_classes: Whether it is of predicted classes, which flip, and not of predicted numbers, which move.
-        events: Whether each example is right or wrong as a whole and counts alike: exact tests of counts then hold.
-        of_ranks: Whether numbers count by their ranks.
-        classes: Classes that there are even where they do not occur.
-        defined: Whether labels let any prediction score other than 0.
-    """
-
-    features: Features
-    score: Score
-    reach: float = 1.0
-    of_classes: bool = True
-    events: bool = False
-    of_ranks: bool = False
-    classes: tuple[float, ...] = ()
-    defined: Callable[[Array], bool] = lambda label_N: True
-
-
-METRICS: dict[str, Metric] = {
-    "accuracy": Metric(_correct, _mean, events=True),
-    "f1": Metric(_positives, _f1, classes=(0.0, 1.0), defined=lambda label_N: bool((label_N == 1).any())),
-    "macro_f1": Metric(_confusion, _macro_f1),
-    "matthews": Metric(_confusion, _matthews, reach=2.0, defined=lambda label_N: len(np.unique(label_N)) > 1),
-    "pearson": Metric(_moments, _correlation, reach=2.0, of_classes=False),
-    "spearman": Metric(_moments, _correlation, reach=2.0, of_classes=False, of_ranks=True),
-}
 
 
 def find_metric(name: str) -> Metric:
@@ -151,30 +32,29 @@ def find_metric(name: str) -> Metric:
     return METRICS[name]
 
 
-def judged_metrics(task: Task) -> list[str]:
+def judged_metrics(task: Task) -> list[Metric]:
     """The metrics of a task by which effects are judged: all but those of a ranking (``auc``)."""
-    return [name for name in task.metrics if name in METRICS]
+    return [task.head.metrics[name] for name in task.metrics if name in task.head.metrics]
 
 
-def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN: Weights) -> Array:
+def weighted_scores(metric: Metric, label_N: Array, prediction_VN: Array, weight_RN: Weights) -> Array:
     """The metric of V predictions under R weightings of the N examples, ``[R, V]`` float64.
 
     A whole-number weight gives exactly the score of a set with that many copies of the example. NaN where a
     correlation is undefined; 0 where F1 or Matthews is.
 
     Args:
-        metric: A name in ``METRICS``.
+        metric: The metric.
         label_N: Gold labels: class indices or scores.
         prediction_VN: Predictions of the same kind.
         weight_RN: Non-negative, each row with a positive sum.
     """
-    measured = find_metric(metric)
     score_RV = np.empty((len(weight_RN), len(prediction_VN)))
     for first, rows in memory_parts(len(weight_RN), len(label_N)):
         part_RN = np.asarray(weight_RN[first : first + rows], np.float64)
         for start, variants in memory_parts(len(prediction_VN), len(label_N)):
             part_VN = prediction_VN[start : start + variants]
-            score_RV[first : first + rows, start : start + variants] = _scores(measured, label_N, part_VN, part_RN)
+            score_RV[first : first + rows, start : start + variants] = _scores(metric, label_N, part_VN, part_RN)
     return score_RV
 
 
@@ -193,7 +73,7 @@ def memory_parts(rows: int, examples: int, most: int | None = None, multiple: in
         yield first, min(size, rows - first)
 
 
-def scores(metric: str, label_N: Array, prediction_VN: Array) -> Array:
+def scores(metric: Metric, label_N: Array, prediction_VN: Array) -> Array:
     """The metric of V predictions on all examples, ``[V]``; arguments as for :func:`weighted_scores`."""
     return np.asarray(weighted_scores(metric, label_N, prediction_VN, np.ones((1, len(label_N))))[0])
 
@@ -238,20 +118,19 @@ def weighted_ranks(value_N: Array, weight_RN: Array) -> Array:
     return np.asarray(rank_RU[:, index_N])
 
 
-def influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
+def influences(metric: Metric, label_N: Array, prediction_VN: Array) -> Array:
     """Empirical influence of every example on the metric, ``[V, N]``, with mean 0 (Hampel 1974; Efron 1982, chapter 6).
 
     N times the effect of a little more weight on one example: the metric's standard error is the root mean square of
     its influences over the root of N. NaN where the metric is undefined.
 
     Args:
-        metric: A name in ``METRICS``.
+        metric: The metric.
         label_N: Gold labels: class indices or scores.
         prediction_VN: Predictions of the same kind.
     """
-    measured = find_metric(metric)
     parts = [
-        _influences(measured, label_N, prediction_VN[first : first + variants])
+        _influences(metric, label_N, prediction_VN[first : first + variants])
         for first, variants in memory_parts(len(prediction_VN), len(label_N))
     ]
     return np.concatenate(parts)
@@ -261,33 +140,39 @@ def _influences(metric: Metric, label_N: Array, prediction_VN: Array) -> Array:
     if metric.of_ranks:
         mean_VF, feature_VNF = _rank_moments(label_N, prediction_VN)
     else:
-        if not metric.of_classes:
+        if metric.correlates:
             # A correlation sees neither location nor scale; numerical derivatives do.
             label_N, prediction_VN = _standardised(label_N), _standardised(prediction_VN)
         feature_VNF = metric.features(label_N, prediction_VN)
         mean_VF = feature_VNF.mean(1)
-    influence_VN = np.einsum("vnf,vf->vn", feature_VNF - mean_VF[:, None], _gradient(metric.score, mean_VF))
+    influence_VN = np.einsum("vnf,vf->vn", feature_VNF - mean_VF[:, None], _gradient(metric, mean_VF))
     return np.asarray(influence_VN - influence_VN.mean(-1, keepdims=True))
 
 
-def largest_moves(metric: str, label_N: Array, prediction_N: Array) -> tuple[float, float]:
-    """The largest loss and gain (at least 0) of a correlation, to first order, if one example's prediction were
-    another.
+def largest_moves(metric: Metric, label_N: Array, prediction_N: Array) -> tuple[float, float]:
+    """The largest loss and gain (at least 0), to first order, if one example's number were another.
 
-    Other predictions are the least and the greatest one.
+    Other numbers are the least and the greatest one.
     """
+    if metric.of_statistics:
+        feature_NF = metric.features(label_N, prediction_N[None])[0]
+        spread_F = np.ptp(feature_NF, axis=0) / len(feature_NF)
+        move = float(np.abs(_gradient(metric, feature_NF.mean(0)[None])[0]) @ spread_F)
+        return move, move
     change_VN = _moves(metric, label_N, prediction_N)
     return max(0.0, -float(change_VN.min())), max(0.0, float(change_VN.max()))
 
 
-def largest_flip(metric: str, label_N: Array, prediction_N: Array) -> float:
-    """The largest change of a class metric, either way, if one example's prediction were another class that occurs.
+def largest_flip(metric: Metric, label_N: Array, prediction_N: Array) -> float:
+    """The largest change, either way, if one example's prediction were another class that occurs, or by one event.
 
     Computed exactly: where few examples are predicted to be of a class, a score moves far from what its derivatives
     say.
     """
-    features, score = METRICS[metric].features, METRICS[metric].score
-    classes = np.unique(np.concatenate([label_N, prediction_N, METRICS[metric].classes]))
+    if metric.of_statistics:
+        return float(np.abs(_steps(metric, label_N, prediction_N)).max())
+    features, score = metric.features, metric.score
+    classes = np.unique(np.concatenate([label_N, prediction_N, metric.classes]))
     kind_K2, count_K = np.unique(np.stack([label_N, prediction_N], 1), axis=0, return_counts=True)
     # All pairs of a label that occurs and a class, so that the classes among the features are all that occur.
     label_KC = np.broadcast_to(kind_K2[:, :1], (len(kind_K2), len(classes)))
@@ -298,30 +183,38 @@ def largest_flip(metric: str, label_N: Array, prediction_N: Array) -> float:
     return float(np.abs(changed_KC - score(sum_F[None] / len(label_N))[0]).max())
 
 
-def typical_harm(metric: str, label_N: Array, prediction_N: Array) -> float:
+def typical_harm(metric: Metric, label_N: Array, prediction_N: Array) -> float:
     """The loss w of a class metric, to first order, if a right prediction were wrong: sum of w^2 / sum of w over them.
 
     Flips that lose d in total then have the variance w d. 0 where nothing can be lost.
     """
+    if metric.of_statistics:
+        return max(0.0, -float(_steps(metric, label_N, prediction_N).min()))
     harm_VN = np.maximum(-_moves(metric, label_N, prediction_N)[:, np.asarray(prediction_N == label_N)], 0)
     return float((harm_VN**2).sum() / harm_VN.sum()) if harm_VN.any() else 0.0
 
 
-def _moves(metric: str, label_N: Array, prediction_N: Array) -> Array:
+def _steps(metric: Metric, label_N: Array, statistic_NF: Array) -> Array:
+    """What each of a metric's steps changes in the score of some statistics."""
+    feature_NF = metric.features(label_N, statistic_NF[None])[0]
+    stepped_KF = np.maximum(feature_NF.sum(0) + np.array(metric.steps), 0)
+    return metric.score(stepped_KF / len(feature_NF)) - metric.score(feature_NF.mean(0)[None])
+
+
+def _moves(metric: Metric, label_N: Array, prediction_N: Array) -> Array:
     """Changes of the metric, to first order, if one example's prediction were another, ``[predictions, N]``."""
-    measured = find_metric(metric)
     label_N, prediction_N = np.asarray(label_N, np.float64), np.asarray(prediction_N, np.float64)
-    if not measured.of_classes:
-        if measured.of_ranks:
+    if not metric.of_classes:
+        if metric.of_ranks:
             label_N, prediction_N = (weighted_ranks(x_N, np.ones((1, len(x_N))))[0] for x_N in (label_N, prediction_N))
         label_N, prediction_N = _standardised(label_N), _standardised(prediction_N)
         others = [prediction_N.min(), prediction_N.max()]
     else:
         others = list(np.unique(np.concatenate([label_N, prediction_N])))
     candidate_VN = np.stack([prediction_N, *(np.full_like(prediction_N, other) for other in others)])
-    features = measured.features if measured.of_classes else moments
+    features = metric.features if metric.of_classes else moments
     feature_VNF = features(label_N, candidate_VN)
-    gradient_F = _gradient(measured.score, feature_VNF[0].mean(0)[None])[0]
+    gradient_F = _gradient(metric, feature_VNF[0].mean(0)[None])[0]
     moves_VN: Array = np.nan_to_num((feature_VNF[1:] - feature_VNF[0]) @ gradient_F / len(label_N))
     return moves_VN
 
@@ -331,18 +224,17 @@ def _standardised(value: Array) -> Array:
     return np.asarray((value - value.mean(-1, keepdims=True)) / np.where(spread > 0, spread, 1))
 
 
-def _gradient(score: Score, mean_VF: Array) -> Array:
+def _gradient(metric: Metric, mean_VF: Array) -> Array:
     """Central differences of a score by its features."""
     gradient_VF = np.zeros_like(mean_VF)
     for feature in range(mean_VF.shape[-1]):
         above_VF, below_VF = mean_VF.copy(), mean_VF.copy()
         above_VF[:, feature] += _STEP
         below_VF[:, feature] -= _STEP
-        gradient_VF[:, feature] = (score(above_VF) - score(below_VF)) / (2 * _STEP)
-    if score is _matthews:
-        # The score has no derivative at constant predictions; ``largest_flip`` covers what one prediction changes
-        # there.
-        gradient_VF[_spread(*_class_shares(mean_VF)[:2]) <= _NO_SPREAD] = 0
+        gradient_VF[:, feature] = (metric.score(above_VF) - metric.score(below_VF)) / (2 * _STEP)
+    if metric.no_derivative is not None:
+        # ``largest_flip`` covers what one prediction changes there.
+        gradient_VF[metric.no_derivative(mean_VF)] = 0
     return gradient_VF
 
 

@@ -111,6 +111,8 @@ def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
     """Why a sweep cannot be screened, as a part of a sentence; None if it can."""
     if task.is_regression:
         return f"{task.name} is scored by predicted numbers, every one of which changes"
+    if task.head.statistics:
+        return f"the answers of task {task.name} (kind {task.head.kind}) are not the logits of one class"
     if find_mode(plan.mode).needs & (PER_TOKEN | {ModeNeed.DONORS}):
         return f"mode '{plan.mode}' takes several passes for a pair"
     if not continues(encoder):

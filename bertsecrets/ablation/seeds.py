@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import METRICS, Array
+from bertsecrets.ablation.scoring import find_metric
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
@@ -36,6 +36,7 @@ from bertsecrets.statistics.replicates import (
     noise_of_examples,
     seeds_shown,
 )
+from bertsecrets.task_heads.base import Array, Metric
 
 # Pages are made without PyTorch, unless predictions of several seeds are read.
 if TYPE_CHECKING:
@@ -77,16 +78,13 @@ class RunSweep(PairedPredictions):
         name: The run.
         rows: Its judged rows, in order of variant.
         index_N: Index of each example.
+        metric: The metric that judged.
     """
 
     name: str
     rows: Sequence[dict[str, Any]]
     index_N: NDArray[np.int64]
-
-    @property
-    def metric(self) -> str:
-        """The metric that judges."""
-        return str(self.rows[0]["metric"])
+    metric: Metric
 
     @cached_property
     def change_V(self) -> Array:
@@ -189,7 +187,8 @@ def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task
     paired = outcomes.predictions(task).of([index_of[row["variant"]] for row in rows])
     # What a screened sweep left out is not allowed for over seeds.
     data = (paired.label_N, paired.clean_N, paired.prediction_VN)
-    return RunSweep(*data, name=name, rows=rows, index_N=outcomes.index_N.numpy(), group_N=paired.group_N)
+    metric, index_N = find_metric(str(rows[0]["metric"])), outcomes.index_N.numpy()
+    return RunSweep(*data, name=name, rows=rows, index_N=index_N, metric=metric, group_N=paired.group_N)
 
 
 def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
@@ -220,7 +219,7 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
         noise_V,
         margin=judging.margin,
         level=judging.level,
-        largest=METRICS[first.metric].reach,
+        largest=first.metric.reach,
     )
     seed_effects = replace(seed_effects, p_examples=p_of_mean_against_margin(first.metric, sweeps, judging.margin))
     p_loss_SV = np.stack(

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import Array
 from bertsecrets.errors import UserError
+from bertsecrets.task_heads.base import Array, Metric
 
 _LEVEL = 0.05
 _SPLITS = 200
 
 
-def selection_check(metric: str, paired: PairedPredictions, p_V: Array, *, seed: int) -> dict[str, Any]:
+def selection_check(metric: Metric, paired: PairedPredictions, p_V: Array, *, seed: int) -> dict[str, Any]:
     """Split examples, or groups, into two halves repeatedly; one half chooses the best variant, the other scores it.
 
     The limits use the variance of R repeated splits that share examples, s^2 (1 / R + 1) for halves of equal size

@@ -14,7 +14,7 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Head, Plan, cumulative
 from bertsecrets.ablation.replacements import DISABLING, check_references, prepare
 from bertsecrets.ablation.rows import Worth
-from bertsecrets.ablation.scoring import Array, scores
+from bertsecrets.ablation.scoring import find_metric, scores
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.data.batch import Batch
@@ -25,6 +25,7 @@ from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import metric_label
 from bertsecrets.results.progress import progress_over
 from bertsecrets.settings import typed
+from bertsecrets.task_heads.base import Array
 
 LOSS = "loss"
 PERMUTATIONS = 20
@@ -78,9 +79,9 @@ def worths(outcomes: Outcomes, task: Task) -> Array:
     """Worth with the first 0, 1, ... N heads of the order disabled, ``[N + 1, 2]``: minus the mean loss, and the
     metric.
     """
-    clean_N, loss_NV = outcomes.losses()
+    clean_N, loss_NV = outcomes.losses(task)
     paired = outcomes.predictions(task)
-    score_V = scores(task.metrics[0], paired.label_N, paired.both_VN)
+    score_V = scores(find_metric(task.metrics[0]), paired.label_N, paired.both_VN)
     loss_V = torch.cat((clean_N[:, None], loss_NV), 1).double().mean(0).numpy()
     # Minus: worth is what one wants more of.
     return np.stack([-loss_V, np.nan_to_num(score_V)], -1)

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import METRICS, Array, Metric, Score, memory_parts, moments, weighted_ranks
+from bertsecrets.ablation.scoring import memory_parts, weighted_ranks
 from bertsecrets.statistics.clusters import Clusters, cluster_sums
+from bertsecrets.task_heads.base import Array, Metric, Score
+from bertsecrets.task_heads.regression import moments
 
 Flags = NDArray[np.bool_]
 
@@ -21,7 +23,9 @@ _SWAPS_OF_A_DRAW = 4
 """Swaps in one word of the generator: parts of whole words draw what one large draw does."""
 
 
-def bootstrap_changes(metric: str, paired: PairedPredictions, resamples: int, generator: np.random.Generator) -> Array:
+def bootstrap_changes(
+    metric: Metric, paired: PairedPredictions, resamples: int, generator: np.random.Generator
+) -> Array:
     """Change of the score from the clean predictions to each variant's under R resamples, ``[R, V]``.
 
     Examples, or groups where there are any, are drawn with replacement, the same ones for the clean predictions and all
@@ -62,7 +66,7 @@ def _binomial(fewer: int, count: int) -> float:
     return min(1.0, 2 * math.fsum(terms))
 
 
-def swap_test(metric: str, paired: PairedPredictions, permutations: int, generator: np.random.Generator) -> Array:
+def swap_test(metric: Metric, paired: PairedPredictions, permutations: int, generator: np.random.Generator) -> Array:
     """Two-sided p-values of a permutation test that swaps the two predictions of examples, ``[V]``.
 
     Under the null hypothesis the clean prediction and the variant's are exchangeable in every example. All patterns of
@@ -71,15 +75,14 @@ def swap_test(metric: str, paired: PairedPredictions, permutations: int, generat
     location and scale, so predictions are standardised first; for Spearman's, ranks are taken over both predictions
     together, which stay exchangeable. Examples of one group are swapped together.
     """
-    measured = METRICS[metric]
-    features, score = measured.features, measured.score
+    features, score = metric.features, metric.score
     label_N = of_label_N = paired.label_N
-    if not measured.of_classes:
+    if metric.correlates:
         # Both sides are centred by the same numbers: a swap exchanges an example's features unchanged.
         features = moments
-        of_label_N = _ranks(label_N) if measured.of_ranks else label_N - label_N.mean()
+        of_label_N = _ranks(label_N) if metric.of_ranks else label_N - label_N.mean()
     swaps = [
-        _Swaps.of(features(of_label_N, _pair(measured, paired.clean_N, prediction_N)), paired.cluster_N)
+        _Swaps.of(features(of_label_N, _pair(metric, paired.clean_N, prediction_N)), paired.cluster_N)
         for prediction_N in paired.prediction_VN
     ]
     p_V = np.ones(len(swaps))
@@ -144,7 +147,7 @@ class _Swaps:
 
 def _pair(metric: Metric, clean_N: Array, prediction_N: Array) -> Array:
     pair_PN: Array = np.stack([clean_N, prediction_N])
-    if metric.of_classes:
+    if not metric.correlates:
         return pair_PN
     spread_P1 = pair_PN.std(-1, keepdims=True)
     pair_PN = (pair_PN - pair_PN.mean(-1, keepdims=True)) / np.where(spread_P1 > 0, spread_P1, 1)

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from bertsecrets.ablation.plan import Head, Variant, random_groups_like
-from bertsecrets.ablation.scoring import Array
 from bertsecrets.attention.watch import watch
 from bertsecrets.data.batch import Batch
 from bertsecrets.float64 import float64_device
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
 from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD
+from bertsecrets.task_heads.base import Array
 
 
 class HeadDistance(Metric):

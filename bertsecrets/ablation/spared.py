@@ -17,6 +17,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
 from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected
+from bertsecrets.task_heads.base import Metric
 
 MARGINS = np.linspace(0.0025, 0.05, 20)
 """Margins of the curve: a quarter of a point to five points."""
@@ -40,7 +41,7 @@ def spared_heads(outcomes: Outcomes, task: Task, judging: Judging) -> list[Spare
     return [row for of_metric in rows for row in of_metric]
 
 
-def _spared(metric: str, mode: str, paired: PairedPredictions, judging: Judging) -> list[Spared | SparedAt]:
+def _spared(metric: Metric, mode: str, paired: PairedPredictions, judging: Judging) -> list[Spared | SparedAt]:
     margin, level, rate = judging.margin, judging.level, judging.false_discovery_rate
     # The judged margin is a point of the curve: page and verdicts must agree there.
     margin_M = np.unique(np.append(MARGINS, margin))
@@ -49,7 +50,7 @@ def _spared(metric: str, mode: str, paired: PairedPredictions, judging: Judging)
     p_MV, unchanged_MV = p_against_margins(metric, paired, margin_M), p_if_unchanged(metric, paired, margin_M)
     # One-sided limits. A level below one half has no such tail.
     loss_V = losses_ruled_out(metric, paired, min(1 - level, (1 - 1e-9) / 2))
-    unchanged = np.flatnonzero((paired.prediction_VN == paired.clean_N).all(-1)).tolist()
+    unchanged = np.flatnonzero(~paired.moved_VN.any(-1)).tolist()
     of_unchanged = (
         losses_ruled_out(metric, paired.of(unchanged), min(1 - level, (1 - 1e-9) / 2) / heads)
         if unchanged
@@ -66,10 +67,10 @@ def _spared(metric: str, mode: str, paired: PairedPredictions, judging: Judging)
     unchanged_V = unchanged_MV[judged]
     falsely = max(rate * (corrected(p_MV[judged]) <= rate).sum(), unchanged_V[unchanged_V <= rate].sum())
     each_M, at_least_M = shown_MV.sum(axis=1).tolist(), [least_false(p_V, 1 - level) for p_V in p_MV]
-    curve = [SparedAt(metric, mode, *point) for point in zip(margin_M.tolist(), each_M, at_least_M, strict=True)]
+    curve = [SparedAt(metric.name, mode, *point) for point in zip(margin_M.tolist(), each_M, at_least_M, strict=True)]
     return [
         Spared(
-            metric,
+            metric.name,
             mode,
             margin,
             level,

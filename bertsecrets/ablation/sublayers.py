@@ -46,5 +46,5 @@ def sublayer_differences(outcomes: Outcomes, task: Task, level: float) -> list[S
             continue
         means = float(change_V[: len(attention)].mean()), float(change_V[len(attention) :].mean())
         interval = Estimate(difference, float(low), float(high), n=paired.count)
-        rows.append(Sublayers(metric, plan.mode, len(attention), *means, interval, level))
+        rows.append(Sublayers(metric.name, plan.mode, len(attention), *means, interval, level))
     return rows

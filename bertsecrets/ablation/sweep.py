@@ -254,7 +254,7 @@ class DisableAnalysis(Analysis):
     def check(self, context: Context) -> None:
         super().check(context)
         check_references(context, self.settings)
-        judged = judged_metrics(context.task)
+        judged = [metric.name for metric in judged_metrics(context.task)]
         for metric in context.task.metrics:
             if metric not in judged and context.is_first:
                 _log.info(f"Disabled heads are judged by {' and '.join(judged)}, not by {metric}.")

@@ -9,15 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import (
-    METRICS,
-    Array,
-    find_metric,
-    largest_flip,
-    largest_moves,
-    scores,
-    typical_harm,
-)
+from bertsecrets.ablation.scoring import largest_flip, largest_moves, scores, typical_harm
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
@@ -41,6 +33,7 @@ from bertsecrets.statistics.non_inferiority import (
 from bertsecrets.statistics.power import detectable_change, detectable_loss
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, simultaneous_tail, step_down
 from bertsecrets.statistics.student import mean_limits, mean_rises
+from bertsecrets.task_heads.base import Array, Metric
 
 VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
 """A loss is shown; a loss of the margin is ruled out; neither. A loss that is both is dispensable."""
@@ -168,7 +161,7 @@ class Verdicts(Effects):
     verdict: tuple[str, ...]
 
 
-def judge(metric: str, paired: PairedPredictions, judging: Judging) -> Verdicts:
+def judge(metric: Metric, paired: PairedPredictions, judging: Judging) -> Verdicts:
     """Judge the change of score from the clean predictions to those of each variant.
 
     P-values come from McNemar's exact test for accuracy and from random swaps of predictions for every other metric;
@@ -180,7 +173,7 @@ def judge(metric: str, paired: PairedPredictions, judging: Judging) -> Verdicts:
     p-values, the smallest effect and the verdict.
 
     Args:
-        metric: ``accuracy``, ``f1``, ``macro_f1``, ``matthews``, ``pearson`` or ``spearman``.
+        metric: The metric.
         paired: The predictions.
         judging: Margin, level and so on.
 
@@ -190,7 +183,7 @@ def judge(metric: str, paired: PairedPredictions, judging: Judging) -> Verdicts:
     return judge_together(*effects_of(metric, paired, judging), judging)
 
 
-def effects_of(metric: str, paired: PairedPredictions, judging: Judging) -> tuple[Effects, JointErrors]:
+def effects_of(metric: Metric, paired: PairedPredictions, judging: Judging) -> tuple[Effects, JointErrors]:
     """The effects of variants, before any correction for their number, and how their errors go together.
 
     Limits and ``p_loss`` allow for what a screened sweep left out. Losses are not shown by what was not seen, so that
@@ -202,7 +195,6 @@ def effects_of(metric: str, paired: PairedPredictions, judging: Judging) -> tupl
     Raises:
         UserError: As for :func:`judge`.
     """
-    find_metric(metric)
     _check(paired)
     variants = len(paired.prediction_VN)
     tests = paired_tests(metric, paired, judging)
@@ -213,7 +205,6 @@ def effects_of(metric: str, paired: PairedPredictions, judging: Judging) -> tupl
     stderr_V[several_V] = np.nanstd(change_RV[:, several_V], axis=0, ddof=1)
     limits = change_limits(metric, paired)
     low_V, high_V = limits(np.full(variants, (1 - judging.level) / 2))
-    moved_VN = paired.prediction_VN - paired.clean_N
     influence_VN = paired.influences(metric)
     # Either direction: errors are symmetric here, unlike the limits above.
     largest_V = np.maximum(*_largest(metric, paired, influence_VN))
@@ -222,19 +213,29 @@ def effects_of(metric: str, paired: PairedPredictions, judging: Judging) -> tupl
         stderr=stderr_V,
         low=low_V,
         high=high_V,
-        flips=np.mean(moved_VN != 0 if METRICS[metric].of_classes else np.abs(moved_VN), axis=-1),
+        flips=_flips(metric, paired),
         smallest_effect=smallest_effects(metric, paired, 2 * judging.alpha / variants, judging.permutations),
     )
     return effects, JointErrors(error_correlation(influence_VN, largest_V), limits)
 
 
-def paired_tests(metric: str, paired: PairedPredictions, judging: Judging) -> PairedTests:
+def _flips(metric: Metric, paired: PairedPredictions) -> Array:
+    """The share of examples whose prediction is another one; of scores, by how much they move on average."""
+    moves_VN = np.abs(paired.prediction_VN - paired.clean_N) if metric.correlates else paired.moved_VN
+    return np.asarray(moves_VN.mean(-1))
+
+
+def paired_tests(metric: Metric, paired: PairedPredictions, judging: Judging) -> PairedTests:
     """The two tests of each variant: of no change, and of a loss of the margin or more; arguments as for
     :func:`effects_of`.
     """
     baseline, score_V = paired.scores(metric)
-    if METRICS[metric].events:
-        p_V = mcnemar_exact(*paired.discordant()) if paired.group_N is None else signed_sums(paired.net_wins())
+    if metric.events:
+        p_V = (
+            mcnemar_exact(*paired.discordant(metric))
+            if paired.group_N is None
+            else signed_sums(paired.net_wins(metric))
+        )
     else:
         p_V = swap_test(metric, paired, judging.permutations, np.random.default_rng([judging.seed, 1]))
     loss_V = p_against_margin(metric, paired, judging.margin)
@@ -243,12 +244,12 @@ def paired_tests(metric: str, paired: PairedPredictions, judging: Judging) -> Pa
     return PairedTests(np.full_like(delta_V, baseline), score_V, delta_V, p_V, loss_V, unchanged_V)
 
 
-def p_against_margin(metric: str, paired: PairedPredictions, margin: float) -> Array:
+def p_against_margin(metric: Metric, paired: PairedPredictions, margin: float) -> Array:
     """One-sided p-values of a loss of the margin or more, ``[V]``."""
     return np.asarray(p_against_margins(metric, paired, np.array([margin]))[0])
 
 
-def p_of_mean_against_margin(metric: str, models: Sequence[PairedPredictions], margin: float) -> Array:
+def p_of_mean_against_margin(metric: Metric, models: Sequence[PairedPredictions], margin: float) -> Array:
     """One-sided p-values that the mean change of several models on the same examples is a loss of the margin or more,
     ``[V]``.
 
@@ -261,13 +262,13 @@ def p_of_mean_against_margin(metric: str, models: Sequence[PairedPredictions], m
     return _of_clusters(test, models[0])(np.array(margin))
 
 
-def p_against_margins(metric: str, paired: PairedPredictions, margin_M: Array) -> Array:
+def p_against_margins(metric: Metric, paired: PairedPredictions, margin_M: Array) -> Array:
     """The p-values of :func:`p_against_margin` for several margins, ``[M, V]``."""
     test, which_V = _loss_test(metric, paired)
     return np.asarray(np.stack([test(np.array(margin)) for margin in margin_M])[:, which_V])
 
 
-def p_if_unchanged(metric: str, paired: PairedPredictions, margin_M: Array) -> Array:
+def p_if_unchanged(metric: Metric, paired: PairedPredictions, margin_M: Array) -> Array:
     """What these p-values would be if the variants changed no prediction, ``[M, V]``."""
     variants = len(paired.prediction_VN)
     # Where everything was seen, one stands for all.
@@ -277,15 +278,15 @@ def p_if_unchanged(metric: str, paired: PairedPredictions, margin_M: Array) -> A
     return np.broadcast_to(p_MV, (len(margin_M), variants))
 
 
-def losses_ruled_out(metric: str, paired: PairedPredictions, alpha: float) -> Array:
+def losses_ruled_out(metric: Metric, paired: PairedPredictions, alpha: float) -> Array:
     """The smallest loss whose p-value by :func:`p_against_margin` is ``alpha`` at most, ``[V]``; negative where a gain
     is shown.
     """
     test, which_V = _loss_test(metric, paired)
-    return smallest_ruled_out(test, alpha, METRICS[metric].reach)[which_V]
+    return smallest_ruled_out(test, alpha, metric.reach)[which_V]
 
 
-def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArray[np.int64]]:
+def _loss_test(metric: Metric, paired: PairedPredictions) -> tuple[LossTest, NDArray[np.int64]]:
     """The test of a loss of some distinct variants, and which of them each variant is like.
 
     Unlike the limits of :func:`change_limits`, which are mid-p, no p-value is to be too small more often than it says:
@@ -294,7 +295,7 @@ def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArra
     unseen = paired.unseen if paired.unseen is not None and paired.unseen.left_V.any() else None
     if _counts(metric, paired):
         # Many variants share their counts, and so their p-values.
-        counts = np.stack([*paired.discordant(), *(() if unseen is None else (unseen.left_V, unseen.audited_V))])
+        counts = np.stack([*paired.discordant(metric), *(() if unseen is None else (unseen.left_V, unseen.audited_V))])
         (lost_U, won_U, *_), first_U, which_V = np.unique(counts, axis=1, return_index=True, return_inverse=True)
         test = paired_loss(lost_U, won_U, paired.count)
     else:
@@ -431,18 +432,18 @@ def verdicts_of(p_needed_V: Array, p_margin_V: Array, judging: Judging) -> tuple
     )
 
 
-def change_limits(metric: str, paired: PairedPredictions) -> Tail:
+def change_limits(metric: Metric, paired: PairedPredictions) -> Tail:
     """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN if all predictions
     score 0.
 
     They are at most as far apart as the metric reaches. They allow for what a screened sweep has not seen (see
     :func:`effects_of`).
     """
-    limits, most, unseen = _unbounded_limits(metric, paired), METRICS[metric].reach, paired.unseen
+    limits, most, unseen = _unbounded_limits(metric, paired), metric.reach, paired.unseen
     if unseen is not None and unseen.left_V.any():
         if _counts(metric, paired):
             # Many variants share their counts, and limits at many tails take long.
-            (lost_U, won_U), which_V = np.unique(np.stack(paired.discordant()), axis=1, return_inverse=True)
+            (lost_U, won_U), which_V = np.unique(np.stack(paired.discordant(metric)), axis=1, return_inverse=True)
             of_U = at_many_tails(paired_proportions(lost_U, won_U, paired.count), len(lost_U))
             low_TV, high_TV = (of_TU[:, which_V.ravel()] for of_TU in of_U)
         else:
@@ -457,26 +458,26 @@ def change_limits(metric: str, paired: PairedPredictions) -> Tail:
     return within
 
 
-def _unbounded_limits(metric: str, paired: PairedPredictions) -> Tail:
+def _unbounded_limits(metric: Metric, paired: PairedPredictions) -> Tail:
     if _counts(metric, paired):
-        return paired_proportions(*paired.discordant(), paired.count)
+        return paired_proportions(*paired.discordant(metric), paired.count)
     influence_VN = paired.influences(metric)
     limits = influenced_change(_defined_changes(metric, paired), influence_VN, *_largest(metric, paired, influence_VN))
     cluster_N = paired.cluster_N
     return limits if cluster_N is None else lambda tail: limits(few_tail(tail, cluster_N))
 
 
-def _defined_changes(metric: str, paired: PairedPredictions) -> Array:
+def _defined_changes(metric: Metric, paired: PairedPredictions) -> Array:
     """The changes of a metric, NaN if all predictions score 0."""
-    return np.where(METRICS[metric].defined(paired.label_N), paired.changes(metric), np.nan)
+    return np.where(paired.is_defined(metric), paired.changes(metric), np.nan)
 
 
-def _counts(metric: str, paired: PairedPredictions) -> bool:
+def _counts(metric: Metric, paired: PairedPredictions) -> bool:
     """Whether a change is a difference of two counts of independent examples, for which there are exact tests."""
-    return METRICS[metric].events and paired.group_N is None
+    return metric.events and paired.group_N is None
 
 
-def smallest_effects(metric: str, paired: PairedPredictions, alpha: float, permutations: int) -> Array:
+def smallest_effects(metric: Metric, paired: PairedPredictions, alpha: float, permutations: int) -> Array:
     """The smallest loss of each variant that the test finds with 80 % power, ``[V]``; NaN where it cannot be estimated.
 
     Args:
@@ -487,15 +488,17 @@ def smallest_effects(metric: str, paired: PairedPredictions, alpha: float, permu
     # Groups are worth fewer examples, each of which weighs more.
     count, variants = round(paired.count / paired.unit_size), len(paired.prediction_VN)
     if _counts(metric, paired):
-        lost_V, won_V = paired.discordant()
+        lost_V, won_V = paired.discordant(metric)
         return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
     # Random swaps need a p-value a little below alpha, as the observed order counts as one of them.
     alpha = _level_of_swaps(alpha, permutations)
     if alpha <= 0:
         return np.full(variants, np.nan)
     variance_V = (paired.influences(metric) ** 2).mean(-1) / paired.units
-    if METRICS[metric].of_classes:
+    if metric.of_classes:
         harm_V = np.full(variants, typical_harm(metric, paired.label_N, paired.clean_N) * paired.unit_size)
+    elif metric.of_statistics:
+        harm_V = np.full(variants, largest_moves(metric, paired.label_N, paired.clean_N)[0] * paired.unit_size)
     else:
         # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their
         # variance.
@@ -506,13 +509,13 @@ def smallest_effects(metric: str, paired: PairedPredictions, alpha: float, permu
     smallest = []
     for variance, step in zip(variance_V, harm_V, strict=True):
         effect = math.nan
-        if METRICS[metric].of_classes and step > 0:
+        if metric.of_classes and step > 0:
             # An example weighs ``step`` instead of 1 / N: the same test on as many examples, with flips of that weight.
             flips = min(float(variance / (count * step**2)), 1.0)
             effect = count * step * detectable_loss(round(flips, 6), count, alpha)
-        elif not METRICS[metric].of_classes and np.isfinite(step) and variance > 0:
+        elif not metric.of_classes and np.isfinite(step) and variance > 0:
             effect = detectable_change(math.sqrt(variance), float(step), count, alpha)
-        smallest.append(effect if effect <= METRICS[metric].reach else math.nan)
+        smallest.append(effect if effect <= metric.reach else math.nan)
     return np.array(smallest)
 
 
@@ -525,7 +528,7 @@ def _level_of_swaps(alpha: float, permutations: int) -> float:
     return (math.floor(alpha * (permutations + 1) + 1e-9) - 1 / 3) / permutations
 
 
-def _largest(metric: str, paired: PairedPredictions, influence_VN: Array) -> tuple[Array, Array]:
+def _largest(metric: Metric, paired: PairedPredictions, influence_VN: Array) -> tuple[Array, Array]:
     """The largest loss and gain that one example, or a group of average size, can make, ``[V]`` each.
 
     Either the unedited model's prediction or the variant's may flip, to any class. Scores move as far as observed if
@@ -533,13 +536,13 @@ def _largest(metric: str, paired: PairedPredictions, influence_VN: Array) -> tup
     """
     label_N, clean_N, prediction_VN = paired.label_N, paired.clean_N, paired.prediction_VN
     size = paired.unit_size
-    if METRICS[metric].of_classes:
+    if metric.of_classes:
         clean = largest_flip(metric, label_N, clean_N)
         flip_V = size * np.array([max(clean, largest_flip(metric, label_N, variant_N)) for variant_N in prediction_VN])
         return flip_V, flip_V
     largest_V2 = size * np.tile(largest_moves(metric, label_N, clean_N), (len(prediction_VN), 1))
     observed_V2 = np.stack([-influence_VN.min(-1), influence_VN.max(-1)], -1).clip(min=0) / paired.units
-    moved_VN = prediction_VN != clean_N
+    moved_VN = paired.moved_VN
     moved_VU = moved_VN if paired.cluster_N is None else cluster_sums(moved_VN, paired.cluster_N) > 0
     many_V = moved_VU.sum(-1) >= _FEW_MOVED
     largest_V2 = np.where(many_V[:, None], observed_V2, largest_V2)
@@ -548,14 +551,14 @@ def _largest(metric: str, paired: PairedPredictions, influence_VN: Array) -> tup
 
 def _check(paired: PairedPredictions) -> None:
     label_N, clean_N, prediction_VN = paired.label_N, paired.clean_N, paired.prediction_VN
-    if prediction_VN.ndim != 2 or not len(prediction_VN):
+    if prediction_VN.ndim != clean_N.ndim + 1 or not len(prediction_VN):
         raise UserError(
             f"Predictions of shape {list(prediction_VN.shape)} cannot be judged; give [variants, examples]."
         )
     if paired.units < 2:
         what = "examples" if paired.group_N is None else "groups of examples"
         raise UserError(f"{paired.units} {what} are too few to judge a change by; give at least two.")
-    if clean_N.shape != label_N.shape or prediction_VN.shape[1:] != label_N.shape:
+    if len(clean_N) != len(label_N) or prediction_VN.shape[1:] != clean_N.shape:
         raise UserError(
             f"There are {len(label_N)} labels, {len(clean_N)} clean predictions and {prediction_VN.shape[1]} of each "
             "variant; give the same examples to all."

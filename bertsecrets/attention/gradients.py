@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, follow, listening
 from bertsecrets.models.encoder import Autocast, Encoder, describe
 from bertsecrets.models.families.base import AttentionSite
+from bertsecrets.task_heads.base import output_of
 
 GradientObserver = Callable[[int, Tensor, Tensor], None]
 
@@ -44,7 +45,7 @@ def attention_gradients(
     # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
     with torch.inference_mode(False), torch.enable_grad():
         with follow(encoder) as forward_pass, through(encoder, forward_pass, observer, lowest), context():
-            value = loss(encoder.model(**inputs).logits)
+            value = loss(output_of(encoder.model, inputs))
         # Backpropagate only to the first layer's tensor, so that no parameter's .grad is filled; hooks see all layers.
         torch.autograd.grad(value, lowest)
 

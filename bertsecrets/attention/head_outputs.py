@@ -10,6 +10,7 @@ from bertsecrets.attention.gradients import in_graph
 from bertsecrets.attention.hooks import ForwardPass, at_inputs, follow, keeping_values
 from bertsecrets.models.encoder import Autocast, Encoder, check_adapter, describe
 from bertsecrets.models.families.base import AttentionSite
+from bertsecrets.task_heads.base import output_of
 
 OutputObserver = Callable[[int, Tensor, Tensor, Tensor], None]
 
@@ -50,7 +51,7 @@ def output_gradients(
     # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
     with torch.inference_mode(False), torch.enable_grad():
         with follow(encoder) as forward_pass, _observing(encoder, forward_pass, observer, lowest, gate), context():
-            logits_BC: Tensor = encoder.model(**inputs).logits
+            logits_BC = output_of(encoder.model, inputs)
             value = loss(logits_BC)
         torch.autograd.grad(value, lowest)
     return logits_BC.detach()

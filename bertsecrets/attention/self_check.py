@@ -13,8 +13,9 @@ from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.attention.watch import watch
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe, evaluating, logits_of, same_logits, unwrap
+from bertsecrets.models.encoder import Encoder, describe, evaluating, same_logits, unwrap
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
+from bertsecrets.task_heads.sequence import logits_of
 
 _LENGTHS = (9, 6)
 """Number of real tokens in the two rows."""

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, follow, listening
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Autocast, Encoder, describe, evaluating, unwrap, watched_part
+from bertsecrets.models.encoder import Autocast, Encoder, describe, evaluating, unwrap
 from bertsecrets.models.families.base import AttentionSite
+from bertsecrets.task_heads.sequence import watched_part
 
 Observer = Callable[[int, Tensor], None]
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast, check_adapter, describe, requiring_gradients
+from bertsecrets.task_heads.base import output_of
 
 
 def weight_gradient_norms(
@@ -47,7 +48,7 @@ def weight_gradient_norms(
     # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
     with torch.inference_mode(False), torch.enable_grad(), requiring_gradients(encoder.model, parameters.values()):
         with context():
-            value = loss(encoder.model(**inputs).logits)
+            value = loss(output_of(encoder.model, inputs))
         slopes = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
     slope_of = dict(zip(parameters, slopes, strict=True))
     norms_L = []

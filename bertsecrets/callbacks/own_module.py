@@ -27,12 +27,13 @@ from bertsecrets.data.module import constant_predictions
 from bertsecrets.data.recorded import RecordedSplit
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
-from bertsecrets.models.encoder import Autocast, check_kind, describe, find_logits, models_in, same_logits
+from bertsecrets.models.encoder import Autocast, check_kind, describe, models_in, same_logits
 from bertsecrets.models.metrics import set_scores
 from bertsecrets.models.sharding import SHARDED
 from bertsecrets.results.config_copy import CONFIG_COPY, write_config
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import SetScores
+from bertsecrets.task_heads.sequence import find_logits
 
 HEADS = "heads"
 """Name of the folder for findings next to the files of a trainer's logger."""

@@ -21,7 +21,6 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.models.encoder import evaluating
-from bertsecrets.models.metrics import decide
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.captures import TellingExample, write_telling
@@ -156,7 +155,7 @@ def _logits(context: Context, dataset: EncodedSplit, positions: Sequence[int]) -
 
 def _judged(outcomes: Outcomes, logits_NC: Tensor, task: Task, settings: AblationSettings) -> list[dict[str, Any]]:
     """Metric, baseline, score and change with all these heads disabled, for each metric."""
-    numbers = (outcomes.label_N, decide(outcomes.clean_NC, task), decide(logits_NC, task)[None])
+    numbers = (outcomes.label_N, task.head.predictions(outcomes.clean_NC), task.head.predictions(logits_NC)[None])
     group_N = None if outcomes.group_N is None else outcomes.group_N.numpy()
     paired = PairedPredictions(*(tensor.double().numpy() for tensor in numbers), group_N=group_N)
     content = []
@@ -166,5 +165,5 @@ def _judged(outcomes: Outcomes, logits_NC: Tensor, task: Task, settings: Ablatio
             float(getattr(verdicts, name)[0]) for name in ("baseline", "score", "delta", "low", "high")
         )
         change = Estimate(delta, low, high, n=paired.count)
-        content.append({"metric": metric, "baseline": baseline, "score": score, "change": change})
+        content.append({"metric": metric.name, "baseline": baseline, "score": score, "change": change})
     return content

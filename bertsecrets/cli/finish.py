@@ -24,7 +24,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.keys import ReportSettings
 from bertsecrets.models.checkpoint import OUTPUTS
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.metrics import Predictions, decide, other_classes, set_scores
+from bertsecrets.models.metrics import Predictions, other_classes, set_scores, set_scores_of_statistics
 from bertsecrets.models.spec import BEST, FINAL
 from bertsecrets.present import wandb as tracking
 from bertsecrets.present.console import print_summary
@@ -78,7 +78,9 @@ def finish(
         for name in module.evaluation_names:
             index_N, logits_NC, label_N = _collected(module, name)
             columns = {"index": index_N.numpy(), "label": label_N.double().numpy()}
-            columns |= {f"logit_{c}": logits_NC[:, c].numpy() for c in range(logits_NC.shape[1])}
+            statistics = data.task.head.statistics
+            names = statistics or [f"logit_{c}" for c in range(logits_NC.shape[1])]
+            columns |= {column: logits_NC[:, c].numpy() for c, column in enumerate(names)}
             write_parquet(run.folder / PREDICTIONS / f"{name}.parquet", pa.table(columns))
         # With a sharded model, this process has only a part.
         if module.device_mesh is None:
@@ -141,13 +143,22 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
         return RunScores(
             {name: SetScores(size, {}, {}) for name, size in sizes.items()}, "", step, seconds, notes=data.notes
         )
-    constant = data.constant_prediction()
     sets: dict[str, SetScores] = {}
     notes = list(data.notes)
+    head = data.task.head
+    if head.statistics:
+        answer = ""
+        for name in module.evaluation_names:
+            _, answer_NF, _ = _collected(module, name)
+            of_name, baseline_NF = head.baseline([one.label for one in data.examples(data.evaluation[name])])
+            answer = answer or of_name
+            sets[name] = replace(set_scores_of_statistics(answer_NF, baseline_NF, data.task), model=module.scores[name])
+        return RunScores(sets, answer, step, seconds, tuple(notes))
+    constant = data.constant_prediction()
     for name in module.evaluation_names:
         label_N = data.labels(data.evaluation[name])
         _, logits_NC, gold_N = _collected(module, name)
-        notes += _misnamed(module, data.task, decide(logits_NC, data.task), gold_N)
+        notes += _misnamed(module, data.task, head.predictions(logits_NC), gold_N)
         scores = set_scores(logits_NC, gold_N.to(label_N.dtype), data.task, constant)
         # With the loss.
         sets[name] = replace(scores, model=module.scores[name])

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from bertsecrets.data.example import Annotation
+from bertsecrets.task_heads.base import TaskHead
+from bertsecrets.task_heads.sequence import SEQUENCE
 
 
 class Batch:
@@ -22,11 +24,13 @@ class Batch:
         word_BS: Word number, int64: of the annotation's words if the example has one, else of the tokenizer's. Numbers
             of the second sentence continue those of the first. -1 for special tokens, padding and text outside words.
         index_B: Index of each example in its split, int64.
-        label_B: Class indices (int64) or scores (float32); None in a split without labels.
+        label_B: Class indices (int64) or scores (float32), or what else the task head predicts, with an entry for each
+            example; None in a split without labels.
         weight: Weight of this process's mean loss (see ``BucketedTrainSampler``).
         annotations: For each example its sentences' annotations, or an empty tuple.
         group_B: Group of each example, int64; None if all examples are independent.
         position_ids_BS: Positions, int64; None if the model counts them itself.
+        head: What the model's head predicts about the examples.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class Batch:
         annotations: tuple[tuple[Annotation, ...], ...] = (),
         group_B: Tensor | None = None,
         position_ids_BS: Tensor | None = None,
+        head: TaskHead = SEQUENCE,
     ) -> None:
         self.input_ids_BS = input_ids_BS
         self.attention_mask_BS = attention_mask_BS
@@ -54,6 +59,7 @@ class Batch:
         self.annotations = annotations
         self.group_B = group_B
         self.position_ids_BS = position_ids_BS
+        self.head = head
 
     @property
     def size(self) -> int:
@@ -70,6 +76,18 @@ class Batch:
         """Which tokens are special tokens after the first, such as [SEP], bool."""
         special_BS = self.special_BS & self.attention_mask_BS.bool()
         return special_BS & (special_BS.cumsum(-1) > 1)
+
+    def answers(self, output: Tensor) -> Tensor:
+        """The answers ``[B, F]`` in a model's output (see :class:`~bertsecrets.task_heads.base.TaskHead`)."""
+        return self.head.answers(self.head.select(output, self.label_B), self.label_B)
+
+    def loss(self, output: Tensor) -> Tensor:
+        """The training loss of a model's output."""
+        return self.head.loss(self.head.select(output, self.label_B), self.label_B)
+
+    def losses(self, output: Tensor) -> Tensor:
+        """The loss of each example, ``[B]``, from a model's output."""
+        return self.head.losses(self.head.select(output, self.label_B), self.label_B)
 
     def inputs(self) -> dict[str, Tensor]:
         """The keyword arguments of a transformers model."""

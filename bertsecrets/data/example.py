@@ -86,20 +86,23 @@ class Annotation:
     sentences: tuple[int, ...] = ()
 
 
+Label = int | float | tuple[int, ...]
+"""A class index, a score, or a number for each word."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One row of a task: one or two sentences, their label and their annotation, if any.
 
-    ``index`` is the row's position in its split, from 0. ``label`` is a class index, a score, or None in a split
-    without labels. ``annotations`` has one entry per sentence, or is empty. A window of a longer document has the index
-    of the ``document``, and then its own ``index`` is its position among all windows. Examples with the same ``group``
-    (a hash of the value in the group column) belong together, such as the sentences of one review; None without such a
-    column.
+    ``index`` is the row's position in its split, from 0. ``label`` is None in a split without labels. ``annotations``
+    has one entry per sentence, or is empty. A window of a longer document has the index of the ``document``, and then
+    its own ``index`` is its position among all windows. Examples with the same ``group`` (a hash of the value in the
+    group column) belong together, such as the sentences of one review; None without such a column.
     """
 
     index: int
     texts: tuple[str, ...]
-    label: int | float | None
+    label: Label | None
     annotations: tuple[Annotation, ...] = ()
     document: int | None = None
     group: int | None = None

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.annotation import Annotator, make_annotator
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Example
+from bertsecrets.data.example import Example, Label
 from bertsecrets.data.groups import note_on
 from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.sentence_pairs import SentencePairs, sentences_of
@@ -187,7 +187,7 @@ class TaskData(pl.LightningDataModule):
                 key[1],
                 pad_to=pad_to,
                 pad_to_multiple_of=self.config.pad_to_multiple_of if pad_to is None else None,
-                regression=self.task.is_regression,
+                head=self.task.head,
             )
             if encoded.truncated:
                 rank_zero_warn(
@@ -355,10 +355,12 @@ class TaskData(pl.LightningDataModule):
         """The tokens of ids as text."""
         return [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids_S.tolist())]
 
-    def label_name(self, label: int | float | None) -> str:
-        """A label as text: the class name, the score with two decimals, or "?"."""
+    def label_name(self, label: Label | None) -> str:
+        """A label as text: the class name, the score with two decimals, the words' tags, or "?"."""
         if label is None:
             return "?"
+        if isinstance(label, tuple):
+            return " ".join(self.task.labels[tag] for tag in label)
         return f"{label:.2f}" if self.task.is_regression else self.task.labels[int(label)]
 
     def labels(self, split: str) -> Tensor:

@@ -1,12 +1,15 @@
 """The definition of a task: its columns, labels, metrics and splits."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import LONGEST, SHORTEST, Name, Settings
+from bertsecrets.task_heads import TASK_HEADS
+from bertsecrets.task_heads.base import TaskHead
 
 # YAML reads a bare yes, no, on or off as a boolean and a bare number as a number.
 _Names = Annotated[
@@ -139,6 +142,8 @@ class Task(_TaskSection):
         name: Name in configs, tables and figures, e.g. ``"mrpc"``.
         metrics: Names from ``bertsecrets.models.metrics.METRICS``; the first is used for tests and for choosing the
             best checkpoint.
+        kind: Kind of task head, a name in ``bertsecrets.task_heads.TASK_HEADS``; None for one class per text, or for a
+            score if there is a ``label_range``.
         texts: Sentences per example, 1 or 2.
         labels: Class names in the order of their indices; empty for a regression task. A task with neither labels nor
             ``label_range`` nor metrics provides sentences to analyse, not to fine-tune on.
@@ -156,6 +161,7 @@ class Task(_TaskSection):
 
     name: Name
     metrics: _Names
+    kind: str | None = Field(default=None, description=f"{', '.join(TASK_HEADS)}, or null")
     texts: Annotated[Literal[1, 2], BeforeValidator(_check_number)] = Field(description="1 (sentences) or 2 (pairs)")
     labels: _Names = ()
     tsv_labels: _NameMap = Field(default_factory=dict)
@@ -190,7 +196,13 @@ class Task(_TaskSection):
     @property
     def num_outputs(self) -> int:
         """Width of the classifier: one output per class; 1 for a score and for a task without labels."""
-        return len(self.labels) or 1
+        return self.head.num_outputs
+
+    @cached_property
+    def head(self) -> TaskHead:
+        """What a model's head predicts."""
+        kind = self.kind or ("regression" if self.is_regression else "sequence")
+        return TASK_HEADS[kind](self.labels)
 
 
 def task_from_config(config: Mapping[str, Any]) -> Task:
@@ -211,6 +223,8 @@ def task_from_config(config: Mapping[str, Any]) -> Task:
 
 
 def _check_labels(task: Task) -> None:
+    if task.kind is not None and task.kind not in TASK_HEADS:
+        raise UserError(f"task.kind is '{task.kind}'; {choices(task.kind, TASK_HEADS)}.")
     if (task.labels and task.is_regression) or (task.metrics and not task.is_labelled):
         raise UserError(
             f"Task '{task.name}' needs either labels (classes) or label_range (smallest and largest score)."

@@ -15,6 +15,8 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.errors import UserError
+from bertsecrets.task_heads.base import TaskHead
+from bertsecrets.task_heads.sequence import SEQUENCE
 
 _AT_ONCE = 1000
 """Number of examples tokenised at once."""
@@ -45,7 +47,7 @@ class EncodedSplit(Dataset[Batch]):
         max_length: Longest sequence, special tokens included.
         pad_to: Pad every batch to this length instead.
         pad_to_multiple_of: Round the length of every batch up to a multiple of this.
-        regression: Whether labels are scores.
+        head: What the labels are.
 
     Raises:
         UserError: If the tokenizer is slow or has no padding token, or an example is longer than ``pad_to``.
@@ -58,7 +60,7 @@ class EncodedSplit(Dataset[Batch]):
         max_length: int,
         pad_to: int | None = None,
         pad_to_multiple_of: int | None = None,
-        regression: bool = False,
+        head: TaskHead = SEQUENCE,
     ) -> None:
         if not tokenizer.is_fast:
             raise UserError(
@@ -73,7 +75,7 @@ class EncodedSplit(Dataset[Batch]):
         self.tokenizer = tokenizer
         self.pad_to = pad_to
         self.pad_to_multiple_of = pad_to_multiple_of or 1
-        self.label_type = torch.float32 if regression else torch.int64
+        self.head = head
         # A tokenizer's output takes many times the memory of the parts that are kept.
         self.rows = [
             row
@@ -127,10 +129,15 @@ class EncodedSplit(Dataset[Batch]):
             special_BS=self._pad([row.special for row in rows], length, False).bool(),
             word_BS=self._pad([row.words for row in rows], length, -1),
             index_B=torch.tensor([example.index for example in examples]),
-            label_B=torch.tensor(labels, dtype=self.label_type) if len(labels) == len(examples) else None,
+            label_B=(
+                self.head.label_tensor(labels, [row.words for row in rows], length)
+                if len(labels) == len(examples)
+                else None
+            ),
             weight=spec.weight,
             annotations=tuple(example.annotations for example in examples),
             group_B=group_tensor(examples),
+            head=self.head,
         )
 
     @staticmethod

@@ -6,7 +6,6 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from bertsecrets.attention.gradients import attention_gradients
@@ -19,7 +18,8 @@ from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import BACKWARD, OF_LOSS, Differentiated, Measure, Need, Passed
-from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap, watched_part
+from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
+from bertsecrets.task_heads.sequence import watched_part
 
 
 def check_needs(
@@ -317,21 +317,11 @@ def _feed_outputs(
 
         logits_BC = output_gradients(network, batch.inputs(), _loss_of(batch), observe, context, gate)
         for index, _ in due:
-            measures[index].add_losses(gate, task_losses(logits_BC, batch.label_B))
+            measures[index].add_losses(gate, batch.losses(logits_BC))
     for (index, layer), values_BHC in sums.items():
         measures[index].update(Passed(layer, batch, values_BHC=values_BHC))
 
 
 def _loss_of(batch: Batch) -> Callable[[Tensor], Tensor]:
-    """From logits to the sum of the examples' losses, so that each example gets its own gradient."""
-    label_B = batch.label_B
-    assert label_B is not None
-    return lambda logits_BC: task_losses(logits_BC, label_B).sum()
-
-
-def task_losses(logits_BC: Tensor, label_B: Tensor) -> Tensor:
-    """Each example's cross-entropy or, with a single output, squared error; ``[B]``, in float32 or wider."""
-    logits_BC = logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
-    if logits_BC.shape[-1] == 1:
-        return functional.mse_loss(logits_BC[:, 0], label_B.to(logits_BC.dtype), reduction="none")
-    return functional.cross_entropy(logits_BC, label_B, reduction="none")
+    """From a model's output to the sum of the examples' losses, so that each example gets its own gradient."""
+    return lambda output: batch.losses(output).sum()

@@ -14,11 +14,12 @@ from transformers import PreTrainedModel
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.metrics import Predictions, check_metrics, score_logits, task_loss
+from bertsecrets.models.metrics import Predictions, check_metrics, score_logits
 from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
 from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.sharding import set_whole, shard
+from bertsecrets.task_heads.base import output_of
 
 RECORD = "bertsecrets"
 """Key of the run's facts in a checkpoint."""
@@ -28,7 +29,7 @@ GATES = "gates"
 
 
 class SequenceClassifier(pl.LightningModule):
-    """An encoder with a classification or regression head, fine-tuned on one task.
+    """An encoder with a task head, fine-tuned on one task.
 
     Metrics are computed at the end of each evaluation from the predictions of all processes, each example counted once,
     and are named ``<evaluation set>/<metric>``. A task without labels has no metrics, and nothing is predicted. The
@@ -36,7 +37,7 @@ class SequenceClassifier(pl.LightningModule):
     change them, and a resumed run gives the same numbers as an uninterrupted one.
 
     Args:
-        model: A transformers model with a sequence classification head of ``task.num_outputs`` outputs, or a
+        model: A transformers model with the task's kind of head, of ``task.num_outputs`` outputs, or a
             sentence-embedding model.
         task: Chooses loss and metrics.
         optimizer: How to fine-tune.
@@ -97,9 +98,9 @@ class SequenceClassifier(pl.LightningModule):
             self._sharded = True
 
     def forward(self, batch: Batch) -> Tensor:
-        """Logits ``[B, C]`` (C = 1 for a score), or the cosines of pairs ``[B, 1]`` of a sentence-embedding model."""
-        logits_BC: Tensor = self.model(**batch.inputs()).logits
-        return cosine_of_pairs(logits_BC) if isinstance(self.model, SentenceEmbedder) else logits_BC
+        """The output of the model's head, or the cosines of pairs ``[B, 1]`` of a sentence-embedding model."""
+        output = output_of(self.model, batch.inputs())
+        return cosine_of_pairs(output) if isinstance(self.model, SentenceEmbedder) else output
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         step = self.trainer.fit_loop.total_batch_idx
@@ -108,7 +109,7 @@ class SequenceClassifier(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         assert batch.label_B is not None
-        loss = task_loss(self(batch), batch.label_B, self.task)
+        loss = batch.loss(self(batch))
         self._note_finite(loss)
         self.log("train/loss", loss.detach(), prog_bar=True, batch_size=batch.size)
         # The largest rate, as layers may learn more slowly than the head.
@@ -154,7 +155,7 @@ class SequenceClassifier(pl.LightningModule):
             predictions.reset()
             # A process without a batch must still take part in gathering.
             none = torch.zeros(0, device=self.device)
-            predictions.update(none.long(), none.new_zeros(0, self.task.num_outputs), none)
+            predictions.update(none.long(), none.new_zeros(0, self.task.head.width), none)
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         if not self.task.is_labelled or self.is_scored:
@@ -162,7 +163,7 @@ class SequenceClassifier(pl.LightningModule):
         assert batch.label_B is not None
         predictions = self.predictions[self.evaluation_names[dataloader_idx]]
         assert isinstance(predictions, Predictions)
-        predictions.update(batch.index_B, self(batch), batch.label_B)
+        predictions.update(batch.index_B, batch.answers(self(batch)), self.task.head.outcome_labels(batch.label_B))
 
     def on_validation_epoch_end(self) -> None:
         if self.is_scored:
@@ -175,11 +176,9 @@ class SequenceClassifier(pl.LightningModule):
             predictions = self.predictions[name]
             assert isinstance(predictions, Predictions)
             _, logits_NC, label_N = predictions.collected()
-            loss = task_loss(logits_NC, label_N if self.task.is_regression else label_N.long(), self.task).item()
-            self.scores[name] = {
-                **score_logits(logits_NC, label_N if self.task.is_regression else label_N.long(), self.task),
-                "loss": loss,
-            }
+            label_N = label_N.to(self.task.head.label_type)
+            loss = self.task.head.mean_loss(logits_NC, label_N).item()
+            self.scores[name] = {**score_logits(logits_NC, label_N, self.task), "loss": loss}
             for metric, value in self.scores[name].items():
                 # Every process already has the same value, so there is nothing to reduce.
                 self.log(

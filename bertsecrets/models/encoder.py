@@ -193,39 +193,6 @@ def _check_single(module: nn.Module, models: Mapping[str, PreTrainedModel]) -> N
         )
 
 
-def watched_part(model: PreTrainedModel) -> PreTrainedModel:
-    """The part of a model to run for its maps: the whole model, or the encoder of a multiple-choice model, whose inputs
-    are grouped by choice.
-    """
-    base: Any = model.base_model
-    return base if type(model).__name__.endswith("ForMultipleChoice") else model
-
-
-def find_logits(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
-    """A model's logits ``[B, C]``; None if it does not have one row per text, such as a token classifier."""
-    if watched_part(model) is not model:
-        return None
-    logits = getattr(model(**inputs), "logits", None)
-    rows = len(inputs["attention_mask"])
-    return logits if isinstance(logits, Tensor) and logits.dim() == 2 and len(logits) == rows else None
-
-
-def logits_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
-    """The logits ``[B, C]`` of a model that has one row per text.
-
-    Raises:
-        UserError: If it has none.
-    """
-    logits_BC = find_logits(model, inputs)
-    if logits_BC is None:
-        raise UserError(
-            f"{type(model).__name__} has no prediction per text (one row of logits each), so disabling its heads "
-            "yields no verdicts; watch and measure them (bs.watch, bs.measure, bs.head_view), or give a model from "
-            "AutoModelForSequenceClassification."
-        )
-    return logits_BC
-
-
 def same_logits(logits_BC: Tensor, other_BC: Tensor) -> bool:
     """Whether two tensors of logits agree in half of the digits of their precision."""
     if logits_BC.shape != other_BC.shape:

@@ -11,7 +11,6 @@ from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -26,6 +25,7 @@ from bertsecrets.models.families import set_family
 from bertsecrets.models.files import HEADS, check_weights, is_file
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 from bertsecrets.settings import shown
+from bertsecrets.task_heads.sequence import SequenceHead
 
 _MOST = 100_000
 """Larger numbers of layers, heads or hidden units are not realistic, and building the model would fill the memory."""
@@ -139,17 +139,19 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config.num_labels = task.num_outputs
-        config.problem_type = "regression" if task.is_regression else "single_label_classification"
+        if task.kind is None:
+            config.problem_type = "regression" if task.is_regression else "single_label_classification"
         if task.labels:
             config.id2label = dict(enumerate(task.labels))
             config.label2id = {label: i for i, label in enumerate(task.labels)}
+        kind = getattr(transformers, task.head.auto)
         if init == RANDOM_INIT:
             with _one_sentence(spec), quiet():
-                model = AutoModelForSequenceClassification.from_config(config)
+                model = kind.from_config(config)
             random_normal_(model, seed)
             return _ready(model, spec.family)
         # A folder fine-tuned on another task has a different head width; only the encoder is checked.
-        model, _ = _loaded(AutoModelForSequenceClassification, spec, config, ignore_mismatched_sizes=True)
+        model, _ = _loaded(kind, spec, config, ignore_mismatched_sizes=True)
     return _ready(model, spec.family)
 
 
@@ -189,20 +191,23 @@ def load_masked_lm(spec: ModelSpec, init: str) -> PreTrainedModel:
     return ready
 
 
-def load_folder(folder: Path, with_head: bool = True, family: str | None = None) -> PreTrainedModel:
+def load_folder(
+    folder: Path, with_head: bool = True, family: str | None = None, auto: str = SequenceHead.auto
+) -> PreTrainedModel:
     """A fine-tuned model with its own head, from a folder made by ``save_pretrained``.
 
     Args:
         folder: Where it is.
         with_head: Whether the folder must contain the head; otherwise a missing head is random.
         family: As in :class:`ModelSpec`.
+        auto: The library's class of models with this kind of head.
 
     Raises:
         UserError: If the folder lacks part of the encoder, or a required head.
     """
     spec = ModelSpec(name=folder.resolve().name or "folder", path=str(folder.resolve()))
     config = load_config(spec)
-    model, missing = _loaded(AutoModelForSequenceClassification, spec, config)
+    model, missing = _loaded(getattr(transformers, auto), spec, config)
     if with_head and missing:
         kind = "".join(f", but a {name}" for name in (config.architectures or [])[:1])
         raise UserError(

@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import binomtest
 from torch import Tensor
-from torch.nn import Module, functional
+from torch.nn import Module
 from torchmetrics import Metric
 from torchmetrics.functional import matthews_corrcoef, pearson_corrcoef
 from torchmetrics.functional.classification import binary_f1_score, multiclass_f1_score
@@ -16,14 +17,6 @@ from torchmetrics.functional.classification import binary_f1_score, multiclass_f
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.scores import LEVEL, SetScores, beats_constant
-
-
-def task_loss(logits_BC: Tensor, label_B: Tensor, task: Task) -> Tensor:
-    """Mean cross-entropy, or mean squared error of a score; computed in float32."""
-    if task.is_regression:
-        return functional.mse_loss(logits_BC[:, 0].float(), label_B.float())
-    return functional.cross_entropy(logits_BC.float(), label_B)
-
 
 MetricFunction = Callable[[Tensor, Tensor, Task], Tensor]
 
@@ -99,13 +92,20 @@ _LOSSES = ("log_loss", "neg_log_loss", "cross_entropy", "loss")
 
 def check_metrics(task: Task) -> None:
     """Raise UserError if a metric of the task does not exist or does not fit its labels, or if ``auc`` is first."""
+    head = task.head
     for name in task.metrics:
+        if head.statistics and name not in head.metrics:
+            raise UserError(
+                f"Metric '{name}' does not fit task '{task.name}' of kind {head.kind}; {choices(name, head.metrics)}."
+            )
         if name in _LOSSES:
             raise UserError(
                 f"'{name}' is not a selectable metric, because every run records the loss: as <evaluation set>/loss, "
                 "and for a disabled head in the columns loss_change, loss_low_pointwise and loss_high_pointwise of "
                 "ablation.parquet; remove it."
             )
+        if head.statistics:
+            continue
         if name not in METRICS:
             raise UserError(f"Unknown metric '{name}' of task '{task.name}'; {choices(name, METRICS)}.")
         if (name in ("pearson", "spearman")) != task.is_regression or (name in ("f1", "auc") and len(task.labels) != 2):
@@ -135,9 +135,11 @@ def score(prediction_N: Tensor, label_N: Tensor, task: Task, ranking_N: Tensor |
 
 
 def score_logits(logits_NC: Tensor, label_N: Tensor, task: Task) -> dict[str, float]:
-    """Every metric of the task, from logits; ``auc`` ranks by the difference of the two classes' logits."""
+    """Every metric of the task, from answers; ``auc`` ranks by the difference of the two classes' logits."""
+    if task.head.statistics:
+        return scores_of_statistics(logits_NC, task)
     ranking_N = logits_NC[:, 1] - logits_NC[:, 0] if "auc" in task.metrics else None
-    return score(decide(logits_NC, task), label_N, task, ranking_N)
+    return score(task.head.predictions(logits_NC), label_N, task, ranking_N)
 
 
 def better_order(prediction_N: Tensor, label_N: Tensor, classes: int) -> tuple[int, ...] | None:
@@ -204,18 +206,40 @@ def other_classes(
     )
 
 
+def scores_of_statistics(answer_NF: Tensor, task: Task) -> dict[str, float]:
+    """Every metric of a task whose answers are statistics; NaN without examples."""
+    if not len(answer_NF):
+        return dict.fromkeys(task.metrics, math.nan)
+    statistic_1NF = answer_NF.double().numpy()[None]
+    label_N = np.zeros(len(answer_NF))
+    means = {name: task.head.metrics[name].features(label_N, statistic_1NF).mean(1) for name in task.metrics}
+    return {name: float(task.head.metrics[name].score(mean_1F)[0]) for name, mean_1F in means.items()}
+
+
+def set_scores_of_statistics(answer_NF: Tensor, baseline_NF: Tensor, task: Task) -> SetScores:
+    """Every metric of answers that are statistics, and of those of a majority baseline on the same examples.
+
+    Which is better is told by the sign test over examples.
+    """
+    better_N = task.head.merit(answer_NF) - task.head.merit(baseline_NF)
+    won, lost = int((better_N > 0).sum()), int((better_N < 0).sum())
+    p = float(binomtest(won, won + lost, alternative="greater").pvalue) if won + lost else 1.0
+    of_model, of_baseline = (scores_of_statistics(one_NF, task) for one_NF in (answer_NF, baseline_NF))
+    return SetScores(len(answer_NF), of_model, of_baseline, p)
+
+
 def set_scores(logits_NC: Tensor, label_N: Tensor, task: Task, constant: float) -> SetScores:
     """Every metric of a model and of a constant baseline on the same examples, and whether the model is better.
 
     Args:
-        logits_NC: The model's outputs, see :func:`decide`.
+        logits_NC: The model's answers.
         label_N: Gold labels.
         task: The task, with its metrics.
         constant: The constant prediction, a class or a score.
     """
     answer_N = torch.full_like(label_N, constant)
     p_constant = beats_constant(
-        decide(logits_NC, task).numpy(),
+        task.head.predictions(logits_NC).numpy(),
         label_N.numpy(),
         constant,
         correlated=task.is_regression or task.metrics[0] in ("matthews", "macro_f1"),
@@ -272,8 +296,3 @@ class Predictions(Metric):
         # torchmetrics removes the dimensions of a tensor with one element.
         count = index_N.numel()
         return index_N.view(count), logits_NC.view(count, -1), label_N.view(count)
-
-
-def decide(logits_NC: Tensor, task: Task) -> Tensor:
-    """Predictions from logits: class indices, or the scores of a regression task; one column holds them as they are."""
-    return logits_NC[:, 0] if logits_NC.shape[-1] == 1 else logits_NC.argmax(-1)

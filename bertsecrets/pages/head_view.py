@@ -15,12 +15,13 @@ from bertsecrets.data.classes import names_of
 from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.models.encoder import check_encoder, describe, evaluating, find_logits, unwrap
+from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
 from bertsecrets.models.loading import check_segments, max_positions
 from bertsecrets.pages.page_view import PageView
 from bertsecrets.present.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
 from bertsecrets.results.formatting import number, shortened
 from bertsecrets.results.run import Run as RunFolder
+from bertsecrets.task_heads.sequence import find_logits
 
 if TYPE_CHECKING:
     # Its sections take seconds to import, which a plain view need not wait for.

@@ -192,7 +192,7 @@ def _facts(planned: Planned) -> list[tuple[str, str]]:
         ("pilot", f"{pilot.count:,} examples, {counted(len(pilot.change_SV), 'seed')}"),
         ("heads", str(len(pilot.layers))),
         ("without a verdict", f"{planned.undecided[1]:.0f}"),
-        ("metric", pilot.metric),
+        ("metric", pilot.metric.name),
         ("margin", points(pilot.judging.margin)),
     ]
 
@@ -278,7 +278,7 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
         (
             "Simulated, not by a formula: new examples lose and win answers at rates that the pilot leaves possible"
             if pilot.of_classes
-            else f"Simulated: changes of {pilot.metric} are normal around effects that the pilot leaves possible"
+            else f"Simulated: changes of {pilot.metric.name} are normal around effects that the pilot leaves possible"
         )
         + ", and each simulated sweep is judged over all heads as sweeps are. A head counts as settled if it is shown "
         "to be needed or to "
@@ -294,8 +294,8 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
         )
     if pilot.screened:
         notes.append("The pilot is a screened sweep: flips that it missed are not simulated.")
-    if pilot.of_classes and pilot.metric != "accuracy":
-        notes.append(f"An example counts for {pilot.metric} as a typical wrong answer does.")
+    if pilot.of_classes and pilot.metric.name != "accuracy":
+        notes.append(f"An example counts for {pilot.metric.name} as a typical wrong answer does.")
     title = "Share of the heads without a verdict that get one"
     figure = partial(
         _map, [row[0] for row in rows], list(planned.settled.values()), planned.sizes, title=title, note=_note(pilot)

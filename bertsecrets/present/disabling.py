@@ -22,7 +22,6 @@ from bertsecrets.ablation.rows import (
     beside_table,
     only,
 )
-from bertsecrets.ablation.scoring import METRICS
 from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS, Judging
 from bertsecrets.present.disabling_compared import compare_effects
 from bertsecrets.present.figures import disabling as figures
@@ -70,6 +69,7 @@ from bertsecrets.results.verdicts import (
 )
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.power import POWER
+from bertsecrets.task_heads import METRICS
 
 _GROUPS_SHOWN, _MOST_ROWS, _RISES_NAMED = 30, 10, 3
 

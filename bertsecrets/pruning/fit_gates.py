@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
+from bertsecrets.ablation.scoring import find_metric
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
@@ -122,11 +123,11 @@ class FitGates(Analysis):
         results = evaluate_sets(model, sets, context.batches(), data.task, context=context.autocast, store=store)
         if store.loaded:
             _log.info(f"Resumed interrupted fits: {store.loaded} steps were already finished.")
-        metric = data.task.metrics[0]
+        metric = find_metric(data.task.metrics[0])
         baseline, _ = results.scores(metric)
         count, choosing = len(results.label_N), min(self.examples, len(data.examples(TRAIN)))
         rows: list[object] = [
-            GateFits(metric, baseline, results.clean_loss, _LEVEL, count, choosing, self.penalty, self.steps)
+            GateFits(metric.name, baseline, results.clean_loss, _LEVEL, count, choosing, self.penalty, self.steps)
         ]
         changes = results.estimates(metric, _LEVEL)
         # Without a path, the only set is the intact model.

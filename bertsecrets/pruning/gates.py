@@ -19,8 +19,8 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast, describe, evaluating, requiring_gradients
-from bertsecrets.models.metrics import task_loss
 from bertsecrets.pruning.sets import HeadSet
+from bertsecrets.task_heads.base import output_of
 
 TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
 """Temperature and stretch of Voita et al.'s code."""
@@ -176,7 +176,7 @@ def fit_gates(
             assert batch.label_B is not None
             # A default argument binds the size of this batch.
             with gated(network, lambda size=batch.size: gates(size, generator)), context():  # type: ignore[misc]
-                loss = task_loss(network(**batch.inputs()).logits, batch.label_B, task)
+                loss = batch.loss(output_of(network, batch.inputs()))
             if not torch.isfinite(loss):
                 raise UserError(
                     f"The loss of the gated model is not finite at step {step}; lower the gates' learning_rate or "

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.verdicts import change_limits, losses_ruled_out, p_against_margin
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
@@ -23,6 +22,8 @@ from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 from bertsecrets.results.store import Store
 from bertsecrets.statistics.power import POWER, examples_to_rule_out
+from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.sequence import ACCURACY
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Guarantee:
 
 
 def guarantee(
-    results: PairedPredictions, metric: str, margin: float, confidence: float, class_margin: float | None = None
+    results: PairedPredictions, metric: Metric, margin: float, confidence: float, class_margin: float | None = None
 ) -> Guarantee:
     """Test nested models in a fixed order until the first whose loss may be at least the margin.
 
@@ -103,13 +104,13 @@ def classes_of(paired: PairedPredictions) -> list[PairedPredictions]:
 
 def p_of_classes(paired: PairedPredictions, margin: float) -> Array:
     """One-sided p-values of any class losing at least the margin of accuracy, ``[V]``: the largest over classes."""
-    p_CV = [p_against_margin("accuracy", of_class, margin) for of_class in classes_of(paired)]
+    p_CV = [p_against_margin(ACCURACY, of_class, margin) for of_class in classes_of(paired)]
     return np.asarray(np.max(p_CV, axis=0))
 
 
 def loss_of_classes(paired: PairedPredictions) -> Array:
     """The largest observed loss of accuracy within a class, ``[V]``."""
-    return np.asarray(np.max([-of_class.changes("accuracy") for of_class in classes_of(paired)], axis=0))
+    return np.asarray(np.max([-of_class.changes(ACCURACY) for of_class in classes_of(paired)], axis=0))
 
 
 def group_changes(
@@ -127,7 +128,7 @@ def group_changes(
     rows = []
     for name, part in parts.items():
         whole, smaller = (float(accuracy) for accuracy in (part.both_VN[:2] == part.label_N).mean(-1))
-        limits = change_limits("accuracy", part.of([0]))(np.array([(1 - confidence) / (2 * len(parts))]))
+        limits = change_limits(ACCURACY, part.of([0]))(np.array([(1 - confidence) / (2 * len(parts))]))
         low, high = (float(limit[0]) for limit in limits)
         change = Estimate(smaller - whole, low, high, n=part.count)
         rows.append(Group(attempt, by, name, part.count, whole, smaller, change))
@@ -142,7 +143,7 @@ def class_changes(paired: PairedPredictions, task: Task, confidence: float, atte
     return group_changes(paired, "class", member_GN, confidence, attempt)
 
 
-def examples_needed(results: PairedPredictions, model: int, metric: str, margin: float, confidence: float) -> float:
+def examples_needed(results: PairedPredictions, model: int, metric: Metric, margin: float, confidence: float) -> float:
     """Test examples needed to bound a model's loss below the margin with 80 % power, if loss and variance are as
     observed.
 

@@ -14,11 +14,11 @@ from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.models.encoder import Autocast, describe, evaluating
-from bertsecrets.models.metrics import task_loss
 from bertsecrets.models.optimisation import linear_rate
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.sets import HeadSet
 from bertsecrets.pruning.settings import PruneSettings
+from bertsecrets.task_heads.base import output_of
 
 
 def recovered(
@@ -38,7 +38,7 @@ def recovered(
 
     def loss(batch: Batch) -> Tensor:
         assert batch.label_B is not None
-        return task_loss(network(**batch.inputs()).logits, batch.label_B, task)
+        return batch.loss(output_of(network, batch.inputs()))
 
     with override(network, edits):
         epochs, rate, seed = settings.recovery_epochs, settings.learning_rate, settings.seed

@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bertsecrets.ablation.scoring import Array
 from bertsecrets.doors import error_text, free_names, load_offer, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import describe
@@ -15,6 +14,7 @@ from bertsecrets.pruning.measured import MeasuredScore, measured_scores
 from bertsecrets.pruning.rows import CONTROLS, RANDOM, REVERSED
 from bertsecrets.pruning.sets import HeadSet, Score, Situation, evaluate_sets
 from bertsecrets.results.run import CHECKPOINT, TRAINING, Run
+from bertsecrets.task_heads.base import Array
 
 EXACT = "exact"
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertsecrets.ablation.forecast import pair_evaluations
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.scoring import find_metric
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
@@ -32,6 +32,7 @@ from bertsecrets.pruning.scores import (
 from bertsecrets.pruning.sets import Cost, HeadSet, SetResults, Situation, evaluate_sets
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.store import Store
+from bertsecrets.task_heads.base import Array, Metric
 
 WEIGHTS = "weights"
 """Key of a recovered model in its part of the store."""
@@ -151,7 +152,7 @@ class PruningSearch:
                 orders = [self._recovered_order(advance, *plan) for plan in plans]
         else:
             orders = self._orders(plans, sizes, refines)
-        return orders, choose(orders, self.task.metrics[0], settings)
+        return orders, choose(orders, find_metric(self.task.metrics[0]), settings)
 
     def evaluations(self, share: float) -> float:
         """The cost of :meth:`run` in forward passes over the test examples, without user functions.
@@ -232,7 +233,7 @@ class PruningSearch:
         if refines:
             chosen = [heads for sets in choosers for heads in _of_sizes(sets, sizes)]
             choosing_results = self._evaluated(chosen, self.share, training)
-            change_OS = choosing_results.changes(self.task.metrics[0]).reshape(len(choosers), len(sizes))
+            change_OS = choosing_results.changes(find_metric(self.task.metrics[0])).reshape(len(choosers), len(sizes))
             refined = around_the_knee(change_OS, sizes, self.settings.max_loss / 100)
             added = [size for size in refined if size not in sizes]
             if added:
@@ -331,7 +332,7 @@ def _count(batches: Batches) -> int:
     return sum(batch.size for batch in batches())
 
 
-def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Selection:
+def choose(orders: list[Order], metric: Metric, settings: PruneSettings) -> Selection:
     """The smallest model that passes its test, or the one requested by ``settings.keep``, with its test.
 
     Candidates are the models with a loss below the margin on the selection examples. With several scores, their tests
@@ -388,7 +389,7 @@ def found(
         columns: Columns of head tables that can serve as scores.
         counted: Whether earlier searches are known.
     """
-    metric, level, outcome = task.metrics[0], search_level(settings.confidence, number), selection.outcome
+    metric, level, outcome = find_metric(task.metrics[0]), search_level(settings.confidence, number), selection.outcome
     total = max(len(heads) for heads in orders[0].sets) + 1
     baseline, _ = orders[0].test_results.scores(metric)
     search = PruneSearch(
@@ -404,7 +405,7 @@ def found(
         length=costs.length,
         device=device,
         threads=torch.get_num_threads(),
-        metric=metric,
+        metric=metric.name,
         score=baseline,
         loss=orders[0].test_results.clean_loss,
         heads=total,

@@ -13,7 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.plan import Head, Plan, Variant
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -22,6 +21,7 @@ from bertsecrets.models.encoder import Autocast, describe
 from bertsecrets.results.components import GROUP
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.store import NOTHING_KEPT, Store
+from bertsecrets.task_heads.base import Array, Metric
 
 HeadSet = frozenset[Head]
 
@@ -83,7 +83,7 @@ class SetResults(PairedPredictions):
         index = list(variants)
         return replace(self, prediction_VN=self.prediction_VN[index], loss_V=self.loss_V[index])
 
-    def estimates(self, metric: str, level: float) -> list[Estimate]:
+    def estimates(self, metric: Metric, level: float) -> list[Estimate]:
         """Every set's change of score with pointwise limits, paired over examples."""
         baseline, score_V = self.scores(metric)
         low_V, high_V = change_limits(metric, self)(np.full(len(score_V), (1 - level) / 2))
@@ -122,7 +122,7 @@ def evaluate_sets(
     plan = Plan("zero", encoder.num_layers, encoder.num_heads, variants)
     outcomes = exact_sweep(model, plan, batches, context=context, store=store, progress=progress)
     paired = outcomes.predictions(task)
-    clean_loss_N, loss_NV = outcomes.losses()
+    clean_loss_N, loss_NV = outcomes.losses(task)
     index_of = {heads: index for index, heads in enumerate(distinct)}
     clean_loss = float(clean_loss_N.double().mean())
     loss_V = loss_NV.double().mean(0).numpy()

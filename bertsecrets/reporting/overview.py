@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.rows import Power, Spared, Swept, Together, found, only
-from bertsecrets.ablation.scoring import METRICS
 from bertsecrets.data.sources.base import ALL
 from bertsecrets.present.disabling import (
     ONE_SIDED,
@@ -57,6 +56,7 @@ from bertsecrets.results.verdicts import (
     shown_verdict,
 )
 from bertsecrets.settings import CONF
+from bertsecrets.task_heads import METRICS
 
 PRUNE = "Can I prune?"
 """Heading of the section on heads that could go together."""

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.ablation.partial_passes import return_freed_memory, wide
+from bertsecrets.ablation.partial_passes import return_freed_memory
 from bertsecrets.data.batch import Batch
 from bertsecrets.float64 import to_float64
 from bertsecrets.models.encoder import Autocast, describe, evaluating
+from bertsecrets.task_heads.base import wide
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.ablation.partial_passes import clean_pass, first_of, recorded_calls, wide
+from bertsecrets.ablation.partial_passes import clean_pass, first_of, recorded_calls
 from bertsecrets.data.batch import Batch
 from bertsecrets.models.encoder import Autocast, Encoder, describe, evaluating
 from bertsecrets.pruning.removal import Kept
+from bertsecrets.task_heads.base import wide
 
 _RIDGE = 0.01
 """Penalty on changes of the map, as a share of the mean variance of its inputs."""

@@ -12,13 +12,12 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import METRICS, Array, judged_metrics
+from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.verdicts import losses_ruled_out
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast
-from bertsecrets.models.metrics import decide
 from bertsecrets.pruning.guarantee import group_changes, guarantee
 from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.removal import Kept, keep_only
@@ -29,6 +28,7 @@ from bertsecrets.shrinking.latency import LatencyTable
 from bertsecrets.shrinking.refit import refitted
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out
+from bertsecrets.task_heads.base import Array
 
 _CHANGED = 0.02
 """Share of changed predictions for which :func:`check_examples` states the smallest loss that can be excluded."""
@@ -140,7 +140,7 @@ def answers(
         assert batch.label_B is not None
         with context():
             logits_BC = model(**batch.to(device).inputs()).logits
-        predictions.append(decide(logits_BC.float(), task).cpu().double())
+        predictions.append(task.head.predictions(logits_BC.float()).cpu().double())
         labels.append(batch.label_B.double())
         indices.append(batch.index_B)
         groups += [] if batch.group_B is None else [batch.group_B]
@@ -177,11 +177,11 @@ def metric_tests(
         (bound_later,) = losses_ruled_out(metric, results, 1 - (later or confidence))
         # The gain of the smaller model is the loss of the original relative to it.
         (gain,) = losses_ruled_out(metric, reverse, 1 - confidence)
-        lost, won = map(int, np.concatenate(results.discordant())) if METRICS[metric].events else (None, None)
+        lost, won = map(int, np.concatenate(results.discordant(metric))) if metric.events else (None, None)
         tests.append(
             MetricTest(
                 attempt,
-                metric,
+                metric.name,
                 whole=before,
                 smaller=float(after),
                 bound=float(outcome.bound_V[0]),

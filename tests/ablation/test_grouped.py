@@ -9,10 +9,10 @@ from references import metric_value
 
 from benchmarks.procedures import of_groups
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import METRICS
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.significance import bootstrap_changes, swap_test
 from bertsecrets.ablation.verdicts import Judging, judge, judge_rises
+from bertsecrets.task_heads import METRICS
 
 JUDGING = Judging(resamples=500)
 
@@ -45,15 +45,18 @@ def test_the_bootstrap_draws_whole_groups(metric: str) -> None:
     naive = [
         change(metric, paired, np.concatenate([members[g] for g in generator.integers(0, 30, 30)])) for _ in range(600)
     ]
-    expected, drawn = np.std(naive, axis=0), bootstrap_changes(metric, paired, 600, np.random.default_rng(0)).std(0)
+    expected, drawn = (
+        np.std(naive, axis=0),
+        bootstrap_changes(METRICS[metric], paired, 600, np.random.default_rng(0)).std(0),
+    )
     assert drawn == pytest.approx(expected, rel=0.15)
-    effects = judge(metric, paired, JUDGING)
+    effects = judge(METRICS[metric], paired, JUDGING)
     assert effects.stderr == pytest.approx(expected, rel=0.15)
     # The influences, by which limits are made, vary as the resamples do.
-    assert paired.influences(metric).std(-1) / np.sqrt(30) == pytest.approx(expected, rel=0.25)
+    assert paired.influences(METRICS[metric]).std(-1) / np.sqrt(30) == pytest.approx(expected, rel=0.25)
     if METRICS[metric].of_classes:
         # Their changes go together in a group.
-        single = judge(metric, replace(paired, group_N=None), JUDGING)
+        single = judge(METRICS[metric], replace(paired, group_N=None), JUDGING)
         assert ((effects.high - effects.low) > (single.high - single.low)).all()
 
 
@@ -75,8 +78,8 @@ def test_groups_are_swapped_as_a_whole(metric: str) -> None:
             ]
             swapped.append(abs(pair[1] - pair[0]) >= observed[row] - 1e-9)
         p_V.append(np.mean(swapped))
-    assert swap_test(metric, paired, 9999, np.random.default_rng(0)) == pytest.approx(p_V)
-    assert judge(metric, paired, JUDGING).p_value == pytest.approx(p_V)
+    assert swap_test(METRICS[metric], paired, 9999, np.random.default_rng(0)) == pytest.approx(p_V)
+    assert judge(METRICS[metric], paired, JUDGING).p_value == pytest.approx(p_V)
 
 
 def test_order_and_names_of_groups_do_not_matter() -> None:
@@ -89,7 +92,7 @@ def test_order_and_names_of_groups_do_not_matter() -> None:
         paired.prediction_VN[:, order_N],
         group_N=3 + 7 * group_N[order_N],
     )
-    first, second = (judge("accuracy", one, JUDGING) for one in (paired, shuffled))
+    first, second = (judge(METRICS["accuracy"], one, JUDGING) for one in (paired, shuffled))
     for name in ("delta", "low", "high", "p_value", "p_loss", "high_simultaneous", "smallest_effect"):
         assert getattr(first, name) == pytest.approx(getattr(second, name), nan_ok=True), name
 
@@ -97,10 +100,10 @@ def test_order_and_names_of_groups_do_not_matter() -> None:
 def test_groups_of_one_are_examples() -> None:
     paired = predictions("f1", np.arange(200))
     for name in ("p_value", "stderr"):
-        alone = getattr(judge("f1", replace(paired, group_N=None), JUDGING), name)
-        assert getattr(judge("f1", paired, JUDGING), name) == pytest.approx(alone)
-    assert judge("f1", paired, JUDGING).low == pytest.approx(
-        judge("f1", replace(paired, group_N=None), JUDGING).low, rel=0.02
+        alone = getattr(judge(METRICS["f1"], replace(paired, group_N=None), JUDGING), name)
+        assert getattr(judge(METRICS["f1"], paired, JUDGING), name) == pytest.approx(alone)
+    assert judge(METRICS["f1"], paired, JUDGING).low == pytest.approx(
+        judge(METRICS["f1"], replace(paired, group_N=None), JUDGING).low, rel=0.02
     )
 
 

@@ -39,7 +39,7 @@ def test_examples_come_in_order_and_losses_are_those_of_torch() -> None:
         with torch.no_grad():
             logits_BC = model(**batch.inputs()).logits
         torch.testing.assert_close(outcomes.clean_NC[batch.index_B], logits_BC, atol=1e-6, rtol=0)
-    clean_N, loss_NV = outcomes.losses()
+    clean_N, loss_NV = outcomes.losses(CLASSES)
     assert loss_NV.shape == (9, 15)
     one = torch.nn.functional.cross_entropy(outcomes.logits_NVC[4, 7], outcomes.label_N[4].long())
     assert loss_NV[4, 7].item() == pytest.approx(one.item())

@@ -22,6 +22,7 @@ from bertsecrets.ablation.verdicts import Judging, judge, p_of_losses, paired_te
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.statistics.non_inferiority import paired_loss
+from bertsecrets.task_heads import METRICS
 
 Array = np.ndarray
 
@@ -56,7 +57,7 @@ def swept(verdicts: tuple[str, ...], label_N: Array, clean_N: Array, prediction_
 
 def pilot(lost_V: list[int], won_V: list[int], count: int = 400, **other: object) -> Pilot:
     data = predictions(np.array(lost_V), np.array(won_V), count)
-    verdicts = judge("accuracy", PairedPredictions(*data), Judging(resamples=100)).verdict
+    verdicts = judge(METRICS["accuracy"], PairedPredictions(*data), Judging(resamples=100)).verdict
     return Pilot.of([swept(verdicts, *data, **other)])
 
 
@@ -65,7 +66,9 @@ def test_tests_of_counts_are_those_of_predictions() -> None:
     for size, rate in ((400, 0.01), (3200, 0.02)):
         lost_V, won_V = generator.binomial(size, rate, (2, 300))
         data = predictions(lost_V, won_V, size)
-        expected = paired_tests("accuracy", PairedPredictions(*data), Judging(margin=0.01, permutations=100, seed=0))
+        expected = paired_tests(
+            METRICS["accuracy"], PairedPredictions(*data), Judging(margin=0.01, permutations=100, seed=0)
+        )
         p_loss_MRV, *against_margin = count_tests(lost_V[None, None], won_V[None, None], [size], 0.01)
         np.testing.assert_allclose(p_loss_MRV[0, 0], p_of_losses(expected.delta, expected.p_value), rtol=1e-9)
         for p_MRV, expected_V in zip(against_margin, (expected.p_loss, expected.p_unchanged), strict=True):
@@ -151,7 +154,7 @@ def scored(
 
 
 def swept_scores(data: tuple[Array, Array, Array]) -> RunSweep:
-    judged = judge("pearson", PairedPredictions(*data), Judging(resamples=100, permutations=400))
+    judged = judge(METRICS["pearson"], PairedPredictions(*data), Judging(resamples=100, permutations=400))
     return swept(judged.verdict, *data, metric="pearson")
 
 
@@ -159,7 +162,7 @@ def test_a_correlation_is_planned_by_normal_errors() -> None:
     """The error of a change is that of resampling; the power to remove a set is the normal distribution's."""
     data = scored(400, np.linspace(-0.05, 0.05, 8), np.random.default_rng(3))
     shown = Pilot.of([swept_scores(data)])
-    resampled_RV = bootstrap_changes("pearson", PairedPredictions(*data), 2000, np.random.default_rng(0))
+    resampled_RV = bootstrap_changes(METRICS["pearson"], PairedPredictions(*data), 2000, np.random.default_rng(0))
     np.testing.assert_allclose(np.sqrt(shown.variance_SV[0]), resampled_RV.std(0), rtol=0.1)
     planned = plan_power(shown, repeats=2000, times=(1, 4, 16))
     error_M = math.sqrt(shown.set_flips) / np.sqrt([1, 4, 16])
@@ -225,7 +228,7 @@ def test_the_promised_share_is_settled(flips: float) -> None:
         rates = ((flips_V - effect_V) / 2, (flips_V + effect_V) / 2)
         seen = draw_flips(400, *rates, generator)
         data = predictions(*seen, 400)
-        first = judge("accuracy", PairedPredictions(*data), Judging(resamples=100)).verdict
+        first = judge(METRICS["accuracy"], PairedPredictions(*data), Judging(resamples=100)).verdict
         if INCONCLUSIVE not in first:
             continue
         planned = plan_power(Pilot.of([swept(first, *data)]), repeats=30, seed=simulation)
@@ -235,7 +238,7 @@ def test_the_promised_share_is_settled(flips: float) -> None:
         size = math.ceil(examples)
         more = draw_flips(size - 400, *rates, generator)
         data = predictions(seen[0] + more[0], seen[1] + more[1], size)
-        again = judge("accuracy", PairedPredictions(*data), Judging(resamples=100)).verdict
+        again = judge(METRICS["accuracy"], PairedPredictions(*data), Judging(resamples=100)).verdict
         open_heads = [v for v, code in enumerate(first) if code == INCONCLUSIVE]
         undecided += len(open_heads)
         settled += sum(again[v] in (NEEDED, DISPENSABLE) for v in open_heads)

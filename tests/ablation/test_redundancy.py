@@ -9,6 +9,7 @@ from references import metric_value
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.redundancy import groups_of, interactions, is_redundant, p_of_controls, redundancy
 from bertsecrets.ablation.verdicts import Judging, judge
+from bertsecrets.task_heads import METRICS
 
 
 def test_an_interaction_is_the_joint_effect_beyond_the_sum() -> None:
@@ -21,7 +22,9 @@ def test_an_interaction_is_the_joint_effect_beyond_the_sum() -> None:
             metric_value(metric, label_N, p) - metric_value(metric, label_N, clean_N) for p in (together_N, *alone)
         ]
         paired = PairedPredictions(label_N, clean_N, np.stack([together_N, *alone]))
-        estimate_G, *limits, p_G = interactions(metric, paired, [len(alone)], Judging(level=0.9, resamples=300))
+        estimate_G, *limits, p_G = interactions(
+            METRICS[metric], paired, [len(alone)], Judging(level=0.9, resamples=300)
+        )
         assert estimate_G[0] == pytest.approx(change[0] - sum(change[1:]), abs=1e-12)
         drawn_RN = np.random.default_rng([0, 0]).multinomial(60, np.full(60, 1 / 60), size=250)
         drawn_RN = np.concatenate([drawn_RN, _second_chunk(60)])
@@ -129,8 +132,8 @@ def called_redundant(simulations: int, replaceable: bool, count: int = 1000, hea
         # Every variant flips some predictions at random, too.
         flipped_VN = harmed_VN ^ (generator.random(harmed_VN.shape) < 0.005)
         paired = PairedPredictions(label_N, clean_N, np.where(flipped_VN, 1 - clean_N, clean_N))
-        judged = judge("accuracy", paired, Judging(margin=0.05, resamples=100))
-        *_, p_G = interactions("accuracy", paired.of(range(heads + 1)), [heads], Judging(resamples=500))
+        judged = judge(METRICS["accuracy"], paired, Judging(margin=0.05, resamples=100))
+        *_, p_G = interactions(METRICS["accuracy"], paired.of(range(heads + 1)), [heads], Judging(resamples=500))
         called += is_redundant(
             "needed" if judged.significant[0] and judged.delta[0] < 0 else judged.verdict[0],
             judged.verdict[heads + 1 :],

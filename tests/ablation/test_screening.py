@@ -360,13 +360,13 @@ def test_a_miss_in_bf16_is_found_by_the_audit(monkeypatch: pytest.MonkeyPatch) -
 def test_mean_losses_are_unbiased_over_audits(precision: Precision) -> None:
     model = scaled_model()
     plan, data = plan_of(model), batches()
-    _, exact_NV = exact_sweep(model, plan, data).losses()
+    _, exact_NV = exact_sweep(model, plan, data).losses(CLASSES)
     means = []
     for seed in range(60):
         screening = Screening(pilot=len(data), audit=0.3, seed=seed, precision=precision)
         result, record = screened_sweep(model, plan, data, screening)
         if not record.missed + record.missed_bf16:
-            means.append(result.losses()[1].mean(0))
+            means.append(result.losses(CLASSES)[1].mean(0))
     mean_RV = torch.stack(means)
     error_V = mean_RV.std(0) / len(means) ** 0.5
     z_V = (mean_RV.mean(0) - exact_NV.mean(0)) / error_V.clamp(min=1e-6)
@@ -456,7 +456,7 @@ def test_outcomes_keep_weights_and_estimates(tmp_path: Path) -> None:
     corrected_NV = stored["loss_estimate"] + torch.where(
         evaluated_NV, stored["weight"] * (stored["loss"] - stored["loss_estimate"]), 0.0
     )
-    torch.testing.assert_close(corrected_NV, result.losses()[1])
+    torch.testing.assert_close(corrected_NV, result.losses(CLASSES)[1])
     read = Outcomes.read(tmp_path / "x.safetensors")
     assert read.is_screened
     for name in ("weight_NV", "estimate_NVC", "logits_NVC"):

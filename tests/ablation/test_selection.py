@@ -6,6 +6,7 @@ import pytest
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.errors import UserError
+from bertsecrets.task_heads import METRICS
 
 
 def noisy(variants: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -36,7 +37,7 @@ def test_a_head_that_truly_hurts_survives() -> None:
     prediction_VN[17] = mended_N
     p_V = np.full(30, 0.5)
     p_V[17] = 0.01
-    check = selection_check("accuracy", PairedPredictions(label_N, clean_N, prediction_VN), p_V, seed=0)
+    check = selection_check(METRICS["accuracy"], PairedPredictions(label_N, clean_N, prediction_VN), p_V, seed=0)
     assert check["survives"]
     assert check["p_value"] == 0.01
     # The halves share their examples with all other splits: the test on all examples must agree.
@@ -52,4 +53,6 @@ def test_a_head_that_truly_hurts_survives() -> None:
 
 def test_too_few_examples() -> None:
     with pytest.raises(UserError, match="3 examples"):
-        selection_check("accuracy", PairedPredictions(np.zeros(3), np.zeros(3), np.zeros((2, 3))), np.zeros(2), seed=0)
+        selection_check(
+            METRICS["accuracy"], PairedPredictions(np.zeros(3), np.zeros(3), np.zeros((2, 3))), np.zeros(2), seed=0
+        )

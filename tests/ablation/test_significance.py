@@ -11,9 +11,11 @@ from scipy.stats import binomtest, spearmanr
 from statsmodels.stats.contingency_tables import mcnemar
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import Array, influences
+from bertsecrets.ablation.scoring import influences
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
+from bertsecrets.task_heads import METRICS
+from bertsecrets.task_heads.base import Array
 
 
 @settings(max_examples=100, deadline=None)
@@ -50,7 +52,9 @@ def test_swaps_equal_a_loop_over_all_patterns(metric: str) -> None:
         first, second = np.where(swap_N, variant_N, clean_N), np.where(swap_N, clean_N, variant_N)
         change = metric_value(metric, label_N, second) - metric_value(metric, label_N, first)
         beyond.append(abs(change) >= abs(observed) - 1e-12)
-    result = swap_test(metric, PairedPredictions(label_N, clean_N, variant_N[None]), 9999, np.random.default_rng(0))
+    result = swap_test(
+        METRICS[metric], PairedPredictions(label_N, clean_N, variant_N[None]), 9999, np.random.default_rng(0)
+    )
     assert result[0] == pytest.approx(np.mean(beyond), abs=1e-12)
 
 
@@ -59,8 +63,12 @@ def test_random_swaps_approach_the_exact_value() -> None:
     label_N = generator.integers(0, 2, 14).astype(float)
     clean_N, variant_N = label_N.copy(), 1 - label_N
     variant_N[:4] = label_N[:4]
-    exact = swap_test("f1", PairedPredictions(label_N, clean_N, variant_N[None]), 2**14, np.random.default_rng(0))[0]
-    random = swap_test("f1", PairedPredictions(label_N, clean_N, variant_N[None]), 1000, np.random.default_rng(0))[0]
+    exact = swap_test(
+        METRICS["f1"], PairedPredictions(label_N, clean_N, variant_N[None]), 2**14, np.random.default_rng(0)
+    )[0]
+    random = swap_test(
+        METRICS["f1"], PairedPredictions(label_N, clean_N, variant_N[None]), 1000, np.random.default_rng(0)
+    )[0]
     assert random == pytest.approx(exact, abs=4 * np.sqrt(exact / 1000) + 2e-3)
 
 
@@ -98,7 +106,7 @@ def test_many_examples_are_resampled_in_parts_with_the_numbers_of_the_whole(
             bootstrap_changes(*data, 300, np.random.default_rng(1)),
             swap_test(*data, 1999, np.random.default_rng(2)),
             np.array([check[name] for name in ("claimed", "kept", "low", "high", "best", "chosen")]),
-            influences(metric, label_N, prediction_VN),
+            influences(METRICS[metric], label_N, prediction_VN),
         )
 
     whole = numbers()

@@ -23,6 +23,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.present.disabling import spared_in_words
 from bertsecrets.statistics.closed_testing import least_false
+from bertsecrets.task_heads import METRICS
 
 JUDGING = AblationSettings(resamples=100, permutations=100).judging()
 
@@ -63,7 +64,7 @@ def margin_of_no_change(metric: str, label_N: np.ndarray, clean_N: np.ndarray, m
     """The p-value of a loss of the margin of a head that changes no prediction."""
     if metric == "accuracy":
         return float((1 - margin) ** len(label_N))
-    return float(p_against_margin(metric, PairedPredictions(label_N, clean_N, clean_N[None]), margin)[0])
+    return float(p_against_margin(METRICS[metric], PairedPredictions(label_N, clean_N, clean_N[None]), margin)[0])
 
 
 @pytest.mark.parametrize("others", [0, 13, 60, 71])
@@ -73,7 +74,7 @@ def test_an_unchanged_head_has_a_verdict_of_its_own(others: int) -> None:
     for margin, shown in ((0.0075, True), (0.007, False)):
         judging = replace(JUDGING, margin=margin)
         data = (array.astype(float) for array in (label_N, clean_N, prediction_VN))
-        verdicts = judge("accuracy", PairedPredictions(*data), judging)
+        verdicts = judge(METRICS["accuracy"], PairedPredictions(*data), judging)
         assert all((verdict == "dispensable") == shown for verdict in verdicts.verdict[: 72 - others])
         assert verdicts.p_margin[0] == pytest.approx((1 - margin) ** 400)
         counts = spared((label_N, clean_N, prediction_VN), margin=margin)
@@ -108,9 +109,11 @@ def test_counts_at_every_margin_are_those_of_the_verdicts_and_of_closed_testing(
     assert len(points) == len(MARGINS)
     for index in (0, 3, 7, 19):
         margin, counts = points[index].margin, points[index]
-        verdicts = judge(metric, PairedPredictions(label_N, clean_N, prediction_VN), replace(JUDGING, margin=margin))
+        verdicts = judge(
+            METRICS[metric], PairedPredictions(label_N, clean_N, prediction_VN), replace(JUDGING, margin=margin)
+        )
         assert counts.each == sum(verdict == "dispensable" for verdict in verdicts.verdict)
-        p_V = p_against_margin(metric, PairedPredictions(label_N, clean_N, prediction_VN), margin)
+        p_V = p_against_margin(METRICS[metric], PairedPredictions(label_N, clean_N, prediction_VN), margin)
         # Heads as good as one that changes no prediction, by their own p-value; all others by Benjamini and Hochberg.
         own = margin_of_no_change(metric, label_N, clean_N, margin)
         by_rate_V = multipletests(p_V, method="fdr_bh")[1] <= 0.05

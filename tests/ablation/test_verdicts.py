@@ -26,6 +26,7 @@ from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.non_inferiority import paired_loss
 from bertsecrets.statistics.power import detectable_loss
+from bertsecrets.task_heads import METRICS
 
 Draw = tuple[np.ndarray, np.ndarray, np.ndarray]
 SLOW = pytest.mark.slow
@@ -54,7 +55,9 @@ def coverage(metric: str, simulations: int, count: int) -> float:
     expected, hits = truth(metric), 0
     for simulation in range(simulations):
         label_N, clean_N, variant_N = draw(metric, count, np.random.default_rng([simulation, 7]))
-        low_V, high_V = change_limits(metric, PairedPredictions(label_N, clean_N, variant_N[None]))(np.full(1, 0.025))
+        low_V, high_V = change_limits(METRICS[metric], PairedPredictions(label_N, clean_N, variant_N[None]))(
+            np.full(1, 0.025)
+        )
         hits += bool(low_V[0] <= expected <= high_V[0])
     return hits / simulations
 
@@ -139,7 +142,7 @@ def test_simultaneous_limits_are_wider_than_those_of_one_head() -> None:
 
 def test_one_head_needs_no_correction() -> None:
     label_N, clean_N, variant_N = draw("accuracy", 200, np.random.default_rng(0))
-    verdicts = judge("accuracy", PairedPredictions(label_N, clean_N, variant_N[None]), Judging())
+    verdicts = judge(METRICS["accuracy"], PairedPredictions(label_N, clean_N, variant_N[None]), Judging())
     np.testing.assert_allclose(verdicts.low_simultaneous, verdicts.low)
     assert verdicts.delta[0] < 0
     np.testing.assert_allclose(verdicts.p_needed, verdicts.p_value / 2)
@@ -194,7 +197,8 @@ def null_discoveries(metric: str, simulations: int, variants: int, permutations:
         base_N = np.where(generator.random(408) < 0.85, label_N, 1 - label_N)
         prediction_VN = np.where(wrong_VN, 1 - base_N, base_N)
         if metric == "accuracy":
-            p_V = mcnemar_exact(*PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]).discordant())
+            paired = PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:])
+            p_V = mcnemar_exact(*paired.discordant(METRICS["accuracy"]))
         else:
             p_V = swap_test(
                 metric, PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]), permutations, generator
@@ -219,7 +223,9 @@ def test_by_hand() -> None:
     label_N = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0, 0.0])
     clean_N = label_N.copy()
     variant_N = 1 - label_N
-    verdicts = judge("accuracy", PairedPredictions(label_N, clean_N, np.stack([clean_N, variant_N])), Judging())
+    verdicts = judge(
+        METRICS["accuracy"], PairedPredictions(label_N, clean_N, np.stack([clean_N, variant_N])), Judging()
+    )
     assert (verdicts.baseline == 1.0).all()
     np.testing.assert_allclose(verdicts.score, [1, 0])
     assert verdicts.delta.tolist() == [0, -1]
@@ -248,12 +254,12 @@ def test_harmless_is_shown_and_a_loss_within_the_margin_is_dispensable() -> None
     right = np.flatnonzero(clean_N == label_N)
     for variant, lost in enumerate((0, 10, 80, 300)):
         prediction_VN[variant, right[:lost]] = 1 - prediction_VN[variant, right[:lost]]
-    verdicts = judge("accuracy", PairedPredictions(label_N, clean_N, prediction_VN), Judging())
+    verdicts = judge(METRICS["accuracy"], PairedPredictions(label_N, clean_N, prediction_VN), Judging())
     assert verdicts.verdict == ("dispensable", "dispensable", "needed", "needed")
     assert verdicts.significant.tolist() == [False, True, True, True]
-    wide = judge("accuracy", PairedPredictions(label_N, clean_N, prediction_VN), Judging(margin=0.03))
+    wide = judge(METRICS["accuracy"], PairedPredictions(label_N, clean_N, prediction_VN), Judging(margin=0.03))
     assert wide.verdict == ("dispensable", "dispensable", "dispensable", "needed")
-    few = judge("accuracy", PairedPredictions(label_N[:60], clean_N[:60], prediction_VN[:1, :60]), Judging())
+    few = judge(METRICS["accuracy"], PairedPredictions(label_N[:60], clean_N[:60], prediction_VN[:1, :60]), Judging())
     assert few.verdict == ("inconclusive",)
 
 
@@ -283,8 +289,8 @@ def test_a_verdict_does_not_depend_on_its_neighbours() -> None:
     generator = np.random.default_rng(1)
     label_N, clean_N, variant_N = draw("f1", 300, generator)
     other_N = draw("f1", 300, generator)[2]
-    alone = judge("f1", PairedPredictions(label_N, clean_N, variant_N[None]), Judging())
-    beside = judge("f1", PairedPredictions(label_N, clean_N, np.stack([other_N, variant_N])), Judging())
+    alone = judge(METRICS["f1"], PairedPredictions(label_N, clean_N, variant_N[None]), Judging())
+    beside = judge(METRICS["f1"], PairedPredictions(label_N, clean_N, np.stack([other_N, variant_N])), Judging())
     for name in ("delta", "stderr", "low", "high", "p_value", "flips"):
         assert getattr(alone, name)[0] == pytest.approx(getattr(beside, name)[1], abs=1e-12), name
 
@@ -294,11 +300,11 @@ def test_bad_input() -> None:
     with pytest.raises(UserError, match="Unknown metric"):
         judge("recall", PairedPredictions(label_N, label_N, one_VN), Judging())
     with pytest.raises(UserError, match=r"shape \[5\] cannot be judged"):
-        judge("accuracy", PairedPredictions(label_N, label_N, label_N), Judging())
+        judge(METRICS["accuracy"], PairedPredictions(label_N, label_N, label_N), Judging())
     with pytest.raises(UserError, match="There are 5 labels, 4 clean predictions and 5"):
-        judge("accuracy", PairedPredictions(label_N, label_N[:4], one_VN), Judging())
+        judge(METRICS["accuracy"], PairedPredictions(label_N, label_N[:4], one_VN), Judging())
     with pytest.raises(UserError, match="1 examples are too few"):
-        judge("accuracy", PairedPredictions(label_N[:1], label_N[:1], one_VN[:, :1]), Judging())
+        judge(METRICS["accuracy"], PairedPredictions(label_N[:1], label_N[:1], one_VN[:, :1]), Judging())
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
@@ -308,7 +314,7 @@ def test_a_model_that_predicts_one_class_shows_no_head_to_be_dispensable(metric:
     clean_N = np.full(20, always)
     one_moved_N = clean_N.copy()
     one_moved_N[1] = 1 - always
-    judged = judge(metric, PairedPredictions(label_N, clean_N, np.stack([clean_N, one_moved_N])), FAST)
+    judged = judge(METRICS[metric], PairedPredictions(label_N, clean_N, np.stack([clean_N, one_moved_N])), FAST)
     assert judged.verdict == ("inconclusive", "inconclusive")
     assert (judged.low <= judged.delta).all()
     assert (judged.high >= judged.delta).all()
@@ -319,7 +325,7 @@ def test_a_model_that_predicts_one_class_shows_no_head_to_be_dispensable(metric:
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
 def test_labels_that_say_nothing_give_no_limits_and_no_verdict(metric: str) -> None:
     prediction_VN = np.random.default_rng(0).integers(0, 2, (3, 12)).astype(float)
-    judged = judge(metric, PairedPredictions(np.zeros(12), prediction_VN[0], prediction_VN[1:]), FAST)
+    judged = judge(METRICS[metric], PairedPredictions(np.zeros(12), prediction_VN[0], prediction_VN[1:]), FAST)
     assert judged.verdict == ("inconclusive", "inconclusive")
     assert np.isnan([judged.low, judged.high, judged.p_margin]).all()
 
@@ -342,7 +348,7 @@ def test_a_class_that_is_rarely_predicted_rules_out_no_loss(metric: str, count: 
     for _ in range(40):
         label_N = (generator.random(count) < 0.3).astype(float)
         clean_N = ((label_N == 1) & (generator.random(count) < 0.03)).astype(float)
-        judged = judge(metric, PairedPredictions(label_N, clean_N, np.zeros((1, count))), FAST)
+        judged = judge(METRICS[metric], PairedPredictions(label_N, clean_N, np.zeros((1, count))), FAST)
         ruled_out += judged.verdict[0] == "dispensable"
     # Of 40 tests at a level of 5 %, more than 6 are wrong in 1 % of all cases.
     assert ruled_out <= 6
@@ -353,7 +359,7 @@ def test_the_smallest_effect_follows_the_correction() -> None:
     paired = PairedPredictions(label_N, label_N, np.tile(label_N, (8, 1)))
     settings = {"level": 0.95, "false_discovery_rate": 0.2, "resamples": 100, "permutations": 100}
     for correction, alpha in ((FAMILY_WISE, 0.05), (FALSE_DISCOVERY, 0.2)):
-        judged = judge("accuracy", paired, Judging(correction=correction, **settings))
+        judged = judge(METRICS["accuracy"], paired, Judging(correction=correction, **settings))
         assert judged.smallest_effect[0] == pytest.approx(detectable_loss(0.0, 200, 2 * alpha / 8))
 
 
@@ -385,12 +391,12 @@ def test_what_was_not_seen_may_be_losses_or_gains() -> None:
     expected_V = sum(chance_VK[:, k] * test(np.array(0.01 - k / count)) for k in range(12))
     expected_V += 1 - chance_VK.sum(1)
     paired = PairedPredictions(label_N, clean_N, prediction_VN, unseen=unseen)
-    own_V = p_against_margin("accuracy", paired, 0.01)
+    own_V = p_against_margin(METRICS["accuracy"], paired, 0.01)
     np.testing.assert_allclose(own_V, expected_V, rtol=0.05)
     # Losses and gains that were not seen are equally likely to be as large.
-    mirrored = change_limits("accuracy", replace(paired, clean_N=1 - clean_N, prediction_VN=1 - prediction_VN))
+    mirrored = change_limits(METRICS["accuracy"], replace(paired, clean_N=1 - clean_N, prediction_VN=1 - prediction_VN))
     tail_V = np.full(5, 0.025)
-    low_V, high_V = change_limits("accuracy", paired)(tail_V)
+    low_V, high_V = change_limits(METRICS["accuracy"], paired)(tail_V)
     np.testing.assert_allclose(low_V, -mirrored(tail_V)[1], atol=1e-9)
     seen_low_V, seen_high_V = limits(tail_V)
     assert (low_V[[0, 1, 2, 4]] < seen_low_V[[0, 1, 2, 4]] - 0.001).all()
@@ -398,11 +404,13 @@ def test_what_was_not_seen_may_be_losses_or_gains() -> None:
     # A variant that was evaluated whole keeps its limits.
     assert (low_V[3], high_V[3]) == pytest.approx((seen_low_V[3], seen_high_V[3]), abs=1e-4)
     # Without any audit nothing is ruled out.
-    blind = p_against_margin("accuracy", replace(paired, unseen=replace(unseen, audited_V=unseen.audited_V * 0)), 0.01)
+    blind = p_against_margin(
+        METRICS["accuracy"], replace(paired, unseen=replace(unseen, audited_V=unseen.audited_V * 0)), 0.01
+    )
     assert (blind[[0, 1, 2, 4]] > 0.99).all()
     # What was audited of other variants says nothing of one: its p-value is its own.
     others = replace(unseen, audited_V=np.array([1, 60, 0, 0, 1]))
-    assert p_against_margin("accuracy", replace(paired, unseen=others), 0.01)[1] == own_V[1]
+    assert p_against_margin(METRICS["accuracy"], replace(paired, unseen=others), 0.01)[1] == own_V[1]
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
@@ -414,13 +422,13 @@ def test_unseen_changes_widen_other_metrics_too(metric: str) -> None:
     seen = PairedPredictions(label_N, clean_N, prediction_VN)
     screened = replace(seen, unseen=Unseen(np.full(4, 200), np.full(4, 90)))
     (low_V, high_V), (seen_low_V, seen_high_V) = (
-        change_limits(metric, paired)(np.full(4, 0.025)) for paired in (screened, seen)
+        change_limits(METRICS[metric], paired)(np.full(4, 0.025)) for paired in (screened, seen)
     )
     assert (low_V < seen_low_V).all()
     assert (high_V > seen_high_V).all()
-    seen_V = p_against_margin(metric, seen, 0.03)
+    seen_V = p_against_margin(METRICS[metric], seen, 0.03)
     lower = seen_V < 0.5
     assert lower.any()
-    assert (p_against_margin(metric, screened, 0.03) > seen_V)[lower].all()
-    many = p_against_margins(metric, screened, np.array([0.02, 0.03]))
-    np.testing.assert_allclose(many[1], p_against_margin(metric, screened, 0.03), rtol=0.02)
+    assert (p_against_margin(METRICS[metric], screened, 0.03) > seen_V)[lower].all()
+    many = p_against_margins(METRICS[metric], screened, np.array([0.02, 0.03]))
+    np.testing.assert_allclose(many[1], p_against_margin(METRICS[metric], screened, 0.03), rtol=0.02)

@@ -37,6 +37,7 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.present.disabling import ablation_sections
 from bertsecrets.results.run import Run
+from bertsecrets.task_heads import METRICS
 
 DEMO = task("demo_paraphrase")
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
@@ -321,7 +322,7 @@ def test_size_and_nominal_speed_decide_unless_asked(
     # The loss is that of the page's table for a head that changes as many predictions: corrected over its kind.
     label_N, lost = np.zeros(decision.examples, int), np.arange(decision.examples) < decision.examples / 100
     paired = PairedPredictions(label_N, label_N, np.stack([lost.astype(int)] * 8))
-    (smallest, *_) = smallest_effects("accuracy", paired, 2 * 0.05 / 8, 99)
+    (smallest, *_) = smallest_effects(METRICS["accuracy"], paired, 2 * 0.05 / 8, 99)
     words = forecast.in_words(decision, wish, budget, limit)
     assert f"a loss of {100 * smallest:.1f} points of accuracy or more is found" in words
     # Where the printed times speak for the other way, the line says why.

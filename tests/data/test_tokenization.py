@@ -11,6 +11,7 @@ from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
+from bertsecrets.task_heads.regression import RegressionHead
 
 MAX = 16
 
@@ -81,7 +82,9 @@ def test_types_of_the_tensors() -> None:
     assert batch.special_BS.dtype == torch.bool
     assert batch.label_B is not None
     assert batch.label_B.dtype == torch.int64
-    scores = EncodedSplit([Example(0, ("a",), 2), Example(1, ("a",), 2.5)], wordpiece(), MAX, regression=True)[[0, 1]]
+    scores = EncodedSplit([Example(0, ("a",), 2), Example(1, ("a",), 2.5)], wordpiece(), MAX, head=RegressionHead())[
+        [0, 1]
+    ]
     assert scores.label_B is not None
     assert scores.label_B.dtype == torch.float32
     assert scores.label_B.tolist() == [2.0, 2.5]

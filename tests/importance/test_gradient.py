@@ -19,9 +19,10 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.importance.gradient import GradientImportance, MaskedLMGradient
 from bertsecrets.measures.entropy import Entropy
-from bertsecrets.measures.one_pass import measure_pass, task_losses
+from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.loading import load_masked_lm, load_model
 from bertsecrets.models.spec import ModelSpec
+from bertsecrets.task_heads.sequence import SEQUENCE
 
 KIND = {"[CLS]": 0, "[SEP]": 1, ".": 2, ",": 2}
 
@@ -180,11 +181,11 @@ def test_a_text_without_words_has_no_loss() -> None:
 
 def test_losses_are_those_of_each_example() -> None:
     logits_BC, label_B = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 2, 1, 1, 0])
-    assert task_losses(logits_BC, label_B).mean().item() == pytest.approx(
+    assert SEQUENCE.losses(logits_BC, label_B).mean().item() == pytest.approx(
         functional.cross_entropy(logits_BC, label_B).item()
     )
     scores_B = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0])
-    assert torch.allclose(task_losses(logits_BC[:, :1], scores_B), (logits_BC[:, 0] - scores_B) ** 2)
+    assert torch.allclose(SEQUENCE.losses(logits_BC[:, :1], scores_B), (logits_BC[:, 0] - scores_B) ** 2)
 
 
 def test_texts_without_labels_are_refused() -> None:

@@ -17,7 +17,7 @@ from bertsecrets.cli.finish import _misnamed
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import OUTPUTS
-from bertsecrets.models.metrics import Predictions, better_order, check_metrics, decide, score, score_logits
+from bertsecrets.models.metrics import Predictions, better_order, check_metrics, score, score_logits
 
 BINARY = Task(name="b", metrics=("accuracy", "f1", "matthews"), texts=1, labels=("no", "yes"))
 THREE = Task(name="t", metrics=("accuracy", "macro_f1", "matthews"), texts=1, labels=("a", "b", "c"))
@@ -79,7 +79,7 @@ def test_predictions_come_back_in_order_and_never_twice() -> None:
     predictions.update(torch.tensor([1]), torch.tensor([[5.0, 6]]), torch.tensor([1]))
     index, logits, labels = predictions.compute()
     assert index.tolist() == [0, 1, 3]
-    assert decide(logits, BINARY).tolist() == [1, 1, 0]
+    assert BINARY.head.predictions(logits).tolist() == [1, 1, 0]
     assert labels.tolist() == [0, 1, 1]
     predictions.update(torch.tensor([1]), torch.zeros(1, 2), torch.tensor([0]))
     with pytest.raises(RuntimeError, match="more than once"):

@@ -22,6 +22,7 @@ from bertsecrets.pruning.guarantee import (
 )
 from bertsecrets.pruning.search import Order, choose
 from bertsecrets.pruning.settings import PruneSettings
+from bertsecrets.task_heads import METRICS
 
 
 def results(lost_V: list[float], won: float, examples: int, seed: int, right: float = 0.8) -> PairedPredictions:
@@ -98,7 +99,7 @@ def test_models_after_a_failure_are_not_passed() -> None:
 def test_stated_numbers_of_examples_give_the_stated_power() -> None:
     few = results([0.03], 0.02, 4000, 0)
     count = examples_needed(few, 0, "accuracy", 0.03, 0.95)
-    change_V = few.changes("accuracy")
+    change_V = few.changes(METRICS["accuracy"])
     discordant = float((few.prediction_VN[0] != few.clean_N).mean())
     lost = (discordant - change_V[0]) / 2
     # New examples each time: models of the same examples pass or fail together.
@@ -172,7 +173,7 @@ def test_a_class_that_loses_is_named_and_can_refuse_a_model() -> None:
     reach = stats.norm.isf(0.025 / 3) * math.sqrt(lost * (1 - lost) / 200)
     assert (rows[0].change.low, rows[0].change.high) == pytest.approx((-lost - reach, -lost + reach), abs=0.012)
     assert p_of_classes(data, 0.1)[0] == max(
-        p_against_margin("accuracy", data_of_class, 0.1)[0] for data_of_class in classes_of(data)
+        p_against_margin(METRICS["accuracy"], data_of_class, 0.1)[0] for data_of_class in classes_of(data)
     )
 
 
@@ -187,7 +188,7 @@ def test_the_interval_of_the_class_that_loses_most_covers_its_loss() -> None:
         # Its loss is that of a class of 180 right and 20 wrong, of which so many change.
         covered += worst.change.low <= 0 <= worst.change.high
         part = classes_of(data)[int(np.argmin([row.smaller for row in class_changes(data, CLASSES, 0.9)]))]
-        low, high = change_limits("accuracy", part)(np.array([0.05]))
+        low, high = change_limits(METRICS["accuracy"], part)(np.array([0.05]))
         alone += bool(low[0] <= 0 <= high[0])
     assert covered >= stats.binom.ppf(0.001, repeats, 0.9)
     assert alone < covered

@@ -19,6 +19,7 @@ from bertsecrets.statistics.non_inferiority import (
     smallest_ruled_out,
     with_unseen_losses,
 )
+from bertsecrets.task_heads import METRICS
 
 Array = np.ndarray
 LEVELS = (0.05, 0.025, 0.01, 0.001, 0.05 / 72, 0.05 / 144)
@@ -186,7 +187,7 @@ def test_losses_of_f1_are_ruled_out_at_most_as_often_as_stated(count: int, flips
     generator = np.random.default_rng([count, int(1000 * flips)])
     loss = -truth("f1", flips, harmful)
     bounds = [
-        losses_ruled_out("f1", PairedPredictions(*draw("f1", flips, harmful, count, generator)), 0.05)
+        losses_ruled_out(METRICS["f1"], PairedPredictions(*draw("f1", flips, harmful, count, generator)), 0.05)
         for _ in range(20)
     ]
     wrong_X = np.concatenate(bounds) <= loss

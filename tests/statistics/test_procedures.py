@@ -27,6 +27,7 @@ from benchmarks.procedures import (
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.seeds import p_of_flips
 from bertsecrets.ablation.verdicts import p_against_margin
+from bertsecrets.task_heads import METRICS
 
 STORED = json.loads(RESULTS.read_text("utf-8"))
 
@@ -103,7 +104,7 @@ def test_p_values_of_counts_are_those_of_predictions() -> None:
     label_N, clean_N = np.zeros(60), np.repeat([0.0, 1.0], [40, 20])
     prediction_VN = np.tile(clean_N, (3, 1))
     prediction_VN[1, :3], prediction_VN[2, 45:50] = 1.0, 0.0
-    expected = p_against_margin("accuracy", PairedPredictions(label_N, clean_N, prediction_VN), MARGIN)
+    expected = p_against_margin(METRICS["accuracy"], PairedPredictions(label_N, clean_N, prediction_VN), MARGIN)
     assert p_of_counts(np.array([0, 3, 0]), np.array([0, 0, 5]), 60) == pytest.approx(expected)
 
 

@@ -23,7 +23,7 @@ from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.cli.build import make_data
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.data.task import Task
-from bertsecrets.measures.one_pass import measure_pass, task_losses
+from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
@@ -31,6 +31,7 @@ from bertsecrets.pruning.measured import ranking_measures
 from bertsecrets.results.config_copy import plain, read_config
 from bertsecrets.results.run import Run
 from bertsecrets.statistics.replicates import mean_interval
+from bertsecrets.task_heads import METRICS
 from tools.planted.classifiers import PLANTS, Planted, plant
 from tools.planted.scores import Score, agreement, scores_of_grid, scores_of_run, separation
 
@@ -72,10 +73,10 @@ def exact_score(planted: Planted) -> Score:
     batch = planted.split[list(range(len(planted.split)))]
     assert batch.label_B is not None
     value_LH = np.zeros(size_of(planted.model))
-    whole = task_losses(planted.model(**batch.inputs()).logits, batch.label_B).mean()
+    whole = batch.losses(planted.model(**batch.inputs()).logits).mean()
     for layer, head in np.ndindex(value_LH.shape):
         with override(planted.model, [HeadEdit(layer, head, "zero")]):
-            loss = task_losses(planted.model(**batch.inputs()).logits, batch.label_B).mean()
+            loss = batch.losses(planted.model(**batch.inputs()).logits).mean()
         value_LH[layer, head] = float(loss - whole)
     return Score("exact: loss, one head disabled", value_LH, signed=True)
 
@@ -89,11 +90,11 @@ def exact_effects(folder: Path, task: Task) -> dict[str, np.ndarray]:
     (path,) = (folder / "ablation").glob("checkpoint-*.safetensors")
     outcomes = Outcomes.read(path)
     places = {variant.heads[0]: index for index, variant in enumerate(outcomes.plan.variants) if variant.kind == "head"}
-    clean_loss_N, loss_NV = outcomes.losses()
+    clean_loss_N, loss_NV = outcomes.losses(task)
     rise_V = (loss_NV.double() - clean_loss_N.double()[:, None]).mean(0).numpy()
     clean_N, margin_NV = margins(outcomes, task)
     fall_V = (clean_N.double()[:, None] - margin_NV.double()).mean(0).numpy()
-    metric_V = -outcomes.predictions(task).changes(task.metrics[0])
+    metric_V = -outcomes.predictions(task).changes(METRICS[task.metrics[0]])
     effects = {"loss": rise_V, "size": np.abs(rise_V), "margin": fall_V, "metric": metric_V}
     shape = (outcomes.plan.num_layers, outcomes.plan.num_heads)
     return {

@@ -5,7 +5,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from bertsecrets.data.example import Example
+from bertsecrets.data.example import Example, Label
 from bertsecrets.data.sources.base import ALL, CHOOSING, HELD_OUT, TRAIN, Source
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -158,7 +158,7 @@ def held_out_by_text(examples: Sequence[Example], fraction: float, by_class: boo
 def _keys_by_class(examples: Sequence[Example], by_class: bool) -> list[list[Key]]:
     """The distinct texts, or groups, by the class of their first row, in the order of the rows."""
     first = {key_of(example): example.label for example in reversed(examples)}
-    classes: dict[int | float | None, list[Key]] = defaultdict(list)
+    classes: dict[Label | None, list[Key]] = defaultdict(list)
     for key in dict.fromkeys(key_of(example) for example in examples):
         classes[first[key] if by_class else None].append(key)
     return list(classes.values())

@@ -5,10 +5,10 @@ import glob
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from logging import CRITICAL
 from pathlib import Path
 from typing import Any
@@ -241,9 +241,9 @@ class FileSource(TableSource):
                     f"{count:,} of the {len(examples):,} rows of {evaluated.name} have the same {what} as a training "
                     f"row of {training.name}, so scores on them say little about new texts."
                 )
-        unseen = {one.label for one in examples} - {one.label for one in trained}
+        unseen = classes_in(examples) - classes_in(trained)
         if unseen and not self.task.is_regression:
-            listed = ", ".join(sorted(shown(self.task.labels[int(label or 0)]) for label in unseen)[:_NAMED])
+            listed = ", ".join(sorted(shown(self.task.labels[label]) for label in unseen)[:_NAMED])
             self.note(
                 f"{evaluated.name} has classes that are missing from the training rows, so the model cannot learn "
                 f"them: {listed}."
@@ -618,3 +618,9 @@ def attempt(description: str, advice: str) -> Iterator[None]:
             logging.set_verbosity(level)
         if not bars:
             datasets.enable_progress_bars()
+
+
+def classes_in(examples: Iterable[Example]) -> set[int]:
+    """The classes of some examples, or of their words."""
+    labels = (one.label if isinstance(one.label, tuple) else (one.label,) for one in examples)
+    return {int(label) for label in chain.from_iterable(labels) if label is not None}

@@ -11,7 +11,6 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Measure, Passed
-from bertsecrets.measures.one_pass import task_losses
 
 REDIRECT, CUT, LOSS, FLIPS = "_redirect", "_cut", "_redirect_loss", "_redirect_flips"
 
@@ -85,7 +84,7 @@ class SinkEffects(Measure):
             numbers_BC = torch.stack(
                 (
                     self.change(clean_BC, redirected_BC),
-                    task_losses(redirected_BC, batch.label_B) - task_losses(clean_BC, batch.label_B),
+                    batch.losses(redirected_BC) - batch.losses(clean_BC),
                     self._flips(clean_BC, redirected_BC),
                     self.change(clean_BC, cut_BC),
                 ),

@@ -165,6 +165,10 @@ class Family:
         result_BSD: Tensor = layer.feed_forward_chunk(layer.attention.output(output_BSD, hidden_BSD))
         return result_BSD
 
+    def last_hidden(self, base: PreTrainedModel, hidden_BSD: Tensor) -> Tensor:
+        """The encoder's last hidden states from the output of its last layer."""
+        return hidden_BSD
+
     def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
         """Logits ``[B, C]`` from the last layer's output; only the first token is needed if ``first_token_decides``."""
         whole: Any = model

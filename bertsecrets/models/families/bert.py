@@ -75,9 +75,14 @@ class PreNorm(Bert):
     last_norms: tuple[str, ...] = ("LayerNorm", "encoder.LayerNorm", "encoder.emb_layer_norm_after")
     """Possible paths of the last normalisation, from the encoder."""
 
+    def last_hidden(self, base: PreTrainedModel, hidden_BSD: Tensor) -> Tensor:
+        (norm,) = self.parts(base, self.last_norms)
+        normed_BSD: Tensor = norm(hidden_BSD)
+        return normed_BSD
+
     def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
-        (norm,) = self.parts(model.base_model, self.last_norms)
-        return super().classify(model, norm(hidden_BSD), real_BS)
+        base: Any = model.base_model
+        return super().classify(model, self.last_hidden(base, hidden_BSD), real_BS)
 
 
 class MegatronBert(PreNorm):

@@ -39,9 +39,13 @@ class ModernBert(Family):
         result_BSD: Tensor = attended_BSD + layer.mlp(layer.mlp_norm(attended_BSD))
         return result_BSD
 
+    def last_hidden(self, base: Any, hidden_BSD: Tensor) -> Tensor:
+        normed_BSD: Tensor = base.final_norm(hidden_BSD)
+        return normed_BSD
+
     def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
         whole: Any = model
-        hidden_BSD = whole.model.final_norm(hidden_BSD)
+        hidden_BSD = self.last_hidden(whole.model, hidden_BSD)
         pooled_BD = hidden_BSD[:, 0] if self.first_token_decides(model) else mean_of_real(hidden_BSD, real_BS)
         logits_BC: Tensor = whole.classifier(whole.head(pooled_BD))
         return logits_BC

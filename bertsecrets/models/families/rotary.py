@@ -60,9 +60,13 @@ class EuroBert(NomicBert):
         result_BSD: Tensor = attended_BSD + layer.mlp(layer.post_attention_layernorm(attended_BSD))
         return result_BSD
 
+    def last_hidden(self, base: Any, hidden_BSD: Tensor) -> Tensor:
+        normed_BSD: Tensor = base.norm(hidden_BSD)
+        return normed_BSD
+
     def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
         whole: Any = model
-        hidden_BSD, pooling = whole.model.norm(hidden_BSD), model.config.classifier_pooling
+        hidden_BSD, pooling = self.last_hidden(whole.model, hidden_BSD), model.config.classifier_pooling
         if pooling == "late":
             return mean_of_real(whole.classifier(whole.activation(whole.dense(hidden_BSD))), real_BS)
         pooled_BD = hidden_BSD[:, 0] if pooling == "bos" else mean_of_real(hidden_BSD, real_BS)

@@ -1,0 +1,14 @@
+"""Kinds of task head: what a model's head predicts, and how that is scored. A kind is one file."""
+
+from collections.abc import Mapping
+
+from bertsecrets.task_heads.base import Metric, TaskHead
+from bertsecrets.task_heads.regression import RegressionHead
+from bertsecrets.task_heads.sequence import SequenceHead
+from bertsecrets.task_heads.tokens import TokenHead
+
+TASK_HEADS: Mapping[str, type[TaskHead]] = {head.kind: head for head in (SequenceHead, RegressionHead, TokenHead)}
+"""Kinds of task head by name."""
+
+METRICS: Mapping[str, Metric] = {name: metric for head in TASK_HEADS.values() for name, metric in head.metrics.items()}
+"""The metrics of all kinds by name."""

@@ -1,0 +1,254 @@
+"""What a kind of task head is: what a model's head predicts, and how it is scored."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+
+Array = NDArray[np.float64]
+Features = Callable[[Array, Array], Array]
+Score = Callable[[Array], Array]
+
+
+def mean_of_first(mean_F: Array) -> Array:
+    """The score that is the mean of one feature."""
+    return np.asarray(mean_F[..., 0])
+
+
+def ratio(mean_F: Array) -> Array:
+    """The score that is one sum over another; 0 where there is nothing to count."""
+    over, under = mean_F[..., 0], mean_F[..., 1]
+    return np.asarray(np.divide(over, under, out=np.zeros_like(over), where=under > 0))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score as a function of sums of features over examples.
+
+    Args:
+        name: What it is called in configurations, tables and figures.
+        features: From labels ``[N]`` and predictions ``[V, N]``, or statistics ``[V, N, F']``, to features ``[V, N,
+            F]``.
+        score: From weighted means of the features ``[..., F]`` to scores ``[...]``.
+        reach: The largest possible change.
+        of_classes: Whether it is of predictions that flip, and not of numbers that move.
+        events: Whether each example is right or wrong as a whole and counts alike: exact tests of counts then hold.
+        of_ranks: Whether numbers count by their ranks.
+        classes: Classes that there are even where they do not occur.
+        defined: Whether labels let any prediction score other than 0.
+        no_derivative: Where, among means of the features, the score has no derivative; None for nowhere.
+        steps: What one event, such as one entity, can change in the sums of the features: the smallest change that a
+            score of statistics makes. Empty where predictions are classes or numbers.
+        of_statistics: Whether the features are among the statistics of a task head, whose labels are counted already.
+    """
+
+    name: str
+    features: Features
+    score: Score
+    reach: float = 1.0
+    of_classes: bool = True
+    events: bool = False
+    of_ranks: bool = False
+    classes: tuple[float, ...] = ()
+    defined: Callable[[Array], bool] = lambda label_N: True
+    no_derivative: Callable[[Array], NDArray[np.bool_]] | None = None
+    steps: tuple[tuple[float, ...], ...] = ()
+    of_statistics: bool = False
+
+    @classmethod
+    def of_columns(
+        cls,
+        name: str,
+        columns: Sequence[int],
+        score: Score = mean_of_first,
+        steps: Sequence[Sequence[float]] = (),
+        **options: Any,
+    ) -> "Metric":
+        """A score of some of a task head's statistics.
+
+        Args:
+            name: Its name.
+            columns: Which statistics are its features.
+            score: From their means to scores.
+            steps: What one event can change in their sums; empty if it is a number that moves.
+            options: Further fields. ``events`` asks for a single column of zeros and ones.
+        """
+        chosen = list(columns)
+        return cls(
+            name,
+            lambda label_N, statistic_VNF: statistic_VNF[..., chosen],
+            score,
+            of_classes=bool(steps),
+            steps=tuple(tuple(step) for step in steps),
+            of_statistics=True,
+            **options,
+        )
+
+    @property
+    def correlates(self) -> bool:
+        """Whether it is a correlation of numbers, which location and scale do not change."""
+        return not self.of_classes and not self.of_statistics
+
+    def right(self, label_N: Array, prediction_VN: Array) -> NDArray[np.bool_]:
+        """Which predictions are right, of a metric of events."""
+        return np.asarray(self.features(label_N, prediction_VN)[..., 0] == 1)
+
+
+class TaskHead(ABC):
+    """What the head of a model predicts about an example, and how that is scored.
+
+    A model's *output* is what its head gives for a batch. An example's *answer* is a row of numbers made of output and
+    label that is all its scores need: logits of classes, or statistics that are added up over examples, such as the
+    numbers of entities found, predicted and annotated.
+
+    Args:
+        labels: Names of the classes; empty if there are none.
+    """
+
+    kind: ClassVar[str]
+    """Its name as ``task.kind``."""
+
+    auto: ClassVar[str]
+    """The class of the library that loads a model with this head."""
+
+    metrics: ClassVar[Mapping[str, Metric]]
+    """The metrics by which effects can be judged."""
+
+    statistics: ClassVar[tuple[str, ...]] = ()
+    """Names of the statistics of an answer, ``loss`` first; empty where an answer is logits or a number."""
+
+    label_type: ClassVar[torch.dtype] = torch.int64
+
+    def __init__(self, labels: Sequence[str] = ()) -> None:
+        self.labels = tuple(labels)
+
+    @property
+    def num_outputs(self) -> int:
+        """Width of the head."""
+        return len(self.labels) or 1
+
+    @property
+    def width(self) -> int:
+        """Length of an answer."""
+        return len(self.statistics) or self.num_outputs
+
+    def label_tensor(self, labels: Sequence[Any], words: Sequence[Sequence[int]], length: int) -> Tensor:
+        """The labels of a batch.
+
+        Args:
+            labels: Those of its examples.
+            words: The number of the word of each token of each example, -1 for special tokens.
+            length: Tokens of the padded batch.
+        """
+        return torch.tensor(labels, dtype=self.label_type)
+
+    def select(self, output: Tensor, label_B: Any) -> Tensor:
+        """What of a model's output the labels ask about."""
+        return output
+
+    def output(self, model: PreTrainedModel, inputs: Mapping[str, Any], label_B: Any) -> Tensor:
+        """What a whole pass gives, as far as the labels ask about it.
+
+        Args:
+            model: The model.
+            inputs: Its keyword arguments.
+            label_B: The labels, with an entry for each example; of some heads one for each token, or several numbers.
+        """
+        return self.select(output_of(model, inputs), label_B)
+
+    def finish(self, encoder: Any, hidden_BSD: Tensor, real_BS: Tensor, label_B: Any) -> Tensor:
+        """The same from the output of the last layer: by the model's own code, around an encoder that gives it.
+
+        Args:
+            encoder: The :class:`~bertsecrets.models.encoder.Encoder`, of a family with an adapter.
+            hidden_BSD: Output of the last layer.
+            real_BS: Which tokens are real, bool.
+            label_B: The labels.
+        """
+        last_BSD = encoder.family.last_hidden(encoder.base, hidden_BSD)
+        with giving(encoder.base, last_BSD):
+            return self.output(encoder.model, {"inputs_embeds": last_BSD, "attention_mask": real_BS}, label_B)
+
+    def reads_first_token(self, encoder: Any) -> bool:
+        """Whether the head reads the first token's vector alone, so that the last layer need compute no other."""
+        return False
+
+    @abstractmethod
+    def answers(self, output: Tensor, label_B: Any) -> Tensor:
+        """The answers ``[B, F]``.
+
+        Args:
+            output: Of :meth:`output` or :meth:`finish`.
+            label_B: The labels.
+        """
+
+    def outcome_labels(self, label_B: Tensor) -> Tensor:
+        """The labels ``[B]`` that answers are judged by; zeros where they count what is right already."""
+        return label_B.new_zeros(len(label_B)) if self.statistics else label_B
+
+    def predictions(self, answer_NF: Tensor) -> Tensor:
+        """What is judged of answers: classes or numbers ``[N]``, or the statistics."""
+        return answer_NF
+
+    @abstractmethod
+    def losses(self, output: Tensor, label_B: Any) -> Tensor:
+        """The loss of each example, ``[B]``, float32 or wider; arguments as for :meth:`answers`."""
+
+    def loss(self, output: Tensor, label_B: Any) -> Tensor:
+        """The training loss of a batch, float32."""
+        return self.losses(output.float(), label_B).mean()
+
+    def merit(self, answer_NF: Tensor) -> Tensor:
+        """How good each answer is, ``[N]``, to compare it with the majority baseline's on the same example."""
+        raise NotImplementedError(f"{type(self).__name__} counts statistics without saying which answer is better.")
+
+    def baseline(self, labels: Sequence[Any]) -> tuple[str, Tensor]:
+        """The majority baseline's answer to every question, as text, and its answers ``[N, F]``.
+
+        Args:
+            labels: Those of the examples.
+        """
+        raise NotImplementedError(f"{type(self).__name__} counts statistics without saying what a baseline answers.")
+
+    def mean_loss(self, answer_NF: Tensor, label_N: Tensor) -> Tensor:
+        """The loss of an evaluation set, from its answers."""
+        return answer_NF[:, 0].mean() if self.statistics else self.loss(answer_NF, label_N)
+
+    def answer_losses(self, answer_NF: Tensor, label_N: Tensor) -> Tensor:
+        """The loss of each example ``[N]``, from its answer."""
+        return answer_NF[:, 0] if self.statistics else self.losses(answer_NF, label_N)
+
+
+def output_of(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Tensor:
+    """The output of a model's head: its logits; of a model that finds answers those of their ends, ``[B, S, 2]``."""
+    output = model(**inputs)
+    if getattr(output, "start_logits", None) is not None:
+        return torch.stack([output.start_logits, output.end_logits], -1)
+    logits: Tensor = output.logits
+    return logits
+
+
+def wide(output: Tensor) -> Tensor:
+    """An output in float32 or wider."""
+    return output.to(torch.promote_types(output.dtype, torch.float32))
+
+
+@contextmanager
+def giving(base: nn.Module, hidden_BSD: Tensor) -> Iterator[None]:
+    """Let an encoder return these last hidden states whatever it is called with."""
+    own = base.__dict__.get("forward")
+    base.forward = lambda *args, **kwargs: BaseModelOutput(last_hidden_state=hidden_BSD)
+    try:
+        yield
+    finally:
+        del base.forward
+        if own is not None:
+            base.forward = own

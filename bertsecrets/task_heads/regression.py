@@ -1,0 +1,53 @@
+"""One score for a text, or for a pair: the head of a regression model."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.sequence import SequenceHead
+
+
+def _moments(label_N: Array, prediction_VN: Array) -> Array:
+    # Centred before squaring: sums of squares of numbers far from zero lose precision.
+    return moments(label_N - label_N.mean(), prediction_VN - prediction_VN.mean(-1, keepdims=True))
+
+
+def moments(y_N: Array, x_VN: Array) -> Array:
+    """The features of a correlation, ``[V, N, 6]``; for precision, the numbers should be centred."""
+    y_VN = np.broadcast_to(y_N, x_VN.shape)
+    return np.stack([np.ones_like(x_VN), x_VN, y_VN, x_VN**2, y_VN**2, x_VN * y_VN], -1)
+
+
+def _correlation(mean_F: Array) -> Array:
+    total, x, y, xx, yy, xy = np.moveaxis(mean_F, -1, 0)
+    x, y, xx, yy, xy = (feature / total for feature in (x, y, xx, yy, xy))
+    # Relative to the squares: rounding leaves a constant with a spread slightly off 0.
+    spread_x, spread_y = xx - x**2, yy - y**2
+    defined = (spread_x > 1e-13 * np.maximum(xx, 1e-300)) & (spread_y > 1e-13 * np.maximum(yy, 1e-300))
+    root = np.sqrt(np.where(defined, spread_x * spread_y, 1.0))
+    return np.where(defined, (xy - x * y) / root, np.nan)
+
+
+class RegressionHead(SequenceHead):
+    """A score for each text."""
+
+    kind = "regression"
+    label_type = torch.float32
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        metric.name: metric
+        for metric in (
+            Metric("pearson", _moments, _correlation, reach=2.0, of_classes=False),
+            Metric("spearman", _moments, _correlation, reach=2.0, of_classes=False, of_ranks=True),
+        )
+    }
+
+    def predictions(self, answer_NC: Tensor) -> Tensor:
+        return answer_NC[:, 0]
+
+    def loss(self, output: Tensor, label_B: Tensor) -> Tensor:
+        return functional.mse_loss(output[:, 0].float(), label_B.float())

@@ -1,0 +1,171 @@
+"""A tag for each word: named entities, parts of speech."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bertsecrets.task_heads.base import Array, Metric, TaskHead, giving, output_of, ratio, wide
+
+IGNORED = -100
+"""Label of a token that is not scored: a special one, padding, and all pieces of a word but the first."""
+
+
+def labelled_places(label_BS: Tensor) -> tuple[Tensor, Tensor]:
+    """The places of the scored tokens, in order, and their labels, ``[B, W]`` each; filled up with unscored ones."""
+    scored_BS = label_BS != IGNORED
+    width = max(1, int(scored_BS.sum(-1).max()))
+    place_BW = (~scored_BS).to(torch.int8).argsort(dim=-1, stable=True)[:, :width]
+    return place_BW, label_BS.gather(1, place_BW)
+
+
+def taken(value_BSC: Tensor, place_BW: Tensor) -> Tensor:
+    """The vectors at some places of each example, ``[B, W, C]``."""
+    return value_BSC.gather(1, place_BW[..., None].expand(-1, -1, value_BSC.shape[-1]))
+
+
+PREFIXES = ("O", "B", "I", "E", "S")
+_O, _B, _I, _E, _S = range(len(PREFIXES))
+_AS = {"L": "E", "U": "S"}
+"""What the prefixes of BILOU are in BIOES."""
+
+
+def _parts(tag: str) -> tuple[str, str]:
+    """The prefix of a tag, in BIOES, and the kind of entity; outside for a tag without prefix."""
+    prefix, dash, kind = tag.partition("-")
+    prefix = _AS.get(prefix, prefix)
+    return (prefix, kind) if dash and prefix in PREFIXES[1:] else ("O", "")
+
+
+def _among(value_BW: Tensor, *numbers: int) -> Tensor:
+    return torch.isin(value_BW, torch.tensor(numbers, device=value_BW.device))
+
+
+def _entity_f1(mean_F: Array) -> Array:
+    """F1 from means of the numbers of entities found, predicted and annotated; 0 where there are none."""
+    found, predicted, annotated = mean_F[..., 0], mean_F[..., 1], mean_F[..., 2]
+    return ratio(np.stack([2 * found, predicted + annotated], -1))
+
+
+class TokenHead(TaskHead):
+    """A tag for each word, read at its first piece.
+
+    Entities are those of seqeval's default mode: a run of ``I-`` tags without a ``B-`` before it is an entity, and so
+    are the ones of BIOES and BILOU. An answer has the example's mean loss per word, and the numbers of words that are
+    tagged right, of words, and of entities found, predicted and annotated.
+
+    Args:
+        labels: The tags. Entities are those of tags such as ``B-PER``; other tags have none.
+    """
+
+    kind = "tokens"
+    auto = "AutoModelForTokenClassification"
+    statistics = ("loss", "right", "words", "found", "predicted", "annotated")
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        metric.name: metric
+        for metric in (
+            Metric.of_columns("token_accuracy", (1, 2), ratio, steps=((-1, 0), (1, 0))),
+            # An entity is lost or found, with or without another one in its place; or one is invented, or no more.
+            Metric.of_columns(
+                "entity_f1",
+                (3, 4, 5),
+                _entity_f1,
+                steps=((-1, 0, 0), (-1, -1, 0), (0, -1, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)),
+                defined=lambda feature_NF: bool(feature_NF[:, 2].any()),
+            ),
+        )
+    }
+
+    def __init__(self, labels: Sequence[str] = ()) -> None:
+        super().__init__(labels)
+        prefixes, kinds = zip(*(_parts(label) for label in labels), strict=True) if labels else ((), ())
+        self.have_entities = any(prefix != "O" for prefix in prefixes)
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(("", *kinds)))}
+        # Last: the tag outside of every entity, which padding has.
+        self._prefix_T = torch.tensor([*(PREFIXES.index(prefix) for prefix in prefixes), 0])
+        self._kind_T = torch.tensor([*(numbers[kind] for kind in kinds), 0])
+
+    def label_tensor(self, labels: Sequence[Any], words: Sequence[Sequence[int]], length: int) -> Tensor:
+        label_BS = torch.full((len(labels), length), IGNORED)
+        for row, (tags, numbers) in enumerate(zip(labels, words, strict=True)):
+            for place, word in enumerate(numbers):
+                # Only the first piece of a word is scored.
+                if word >= 0 and word not in numbers[:place]:
+                    label_BS[row, place] = tags[word]
+        return label_BS
+
+    def select(self, output: Tensor, label_B: Any) -> Tensor:
+        place_BW, _ = labelled_places(label_B)
+        return taken(output, place_BW)
+
+    def finish(self, encoder: Any, hidden_BSD: Tensor, real_BS: Tensor, label_B: Any) -> Tensor:
+        # A head of tokens treats each alone: only those that are scored.
+        place_BW, label_BW = labelled_places(label_B)
+        last_BWD = taken(encoder.family.last_hidden(encoder.base, hidden_BSD), place_BW)
+        with giving(encoder.base, last_BWD):
+            return output_of(encoder.model, {"inputs_embeds": last_BWD, "attention_mask": label_BW != IGNORED})
+
+    def losses(self, output: Tensor, label_B: Any) -> Tensor:
+        _, label_BW = labelled_places(label_B)
+        loss_BW = functional.cross_entropy(
+            wide(output).transpose(1, 2), label_BW, reduction="none", ignore_index=IGNORED
+        )
+        return loss_BW.sum(-1) / (label_BW != IGNORED).sum(-1).clamp(min=1)
+
+    def loss(self, output: Tensor, label_B: Any) -> Tensor:
+        # A mean over words, as in the library, not over examples.
+        _, label_BW = labelled_places(label_B)
+        return functional.cross_entropy(output.float().flatten(0, 1), label_BW.flatten(), ignore_index=IGNORED)
+
+    def answers(self, output: Tensor, label_B: Any) -> Tensor:
+        _, label_BW = labelled_places(label_B)
+        scored_BW = label_BW != IGNORED
+        predicted_BW = output.argmax(-1)
+        counts = [(scored_BW & (predicted_BW == label_BW)).sum(-1), scored_BW.sum(-1)]
+        if self.have_entities:
+            outside = len(self.labels)
+            counts += self._entities(label_BW.where(scored_BW, outside), predicted_BW.where(scored_BW, outside))
+        else:
+            counts += [torch.zeros_like(counts[0])] * 3
+        return torch.stack([self.losses(output, label_B), *(count.float() for count in counts)], -1).float()
+
+    def merit(self, answer_NF: Tensor) -> Tensor:
+        return answer_NF[:, 1]
+
+    def baseline(self, labels: Sequence[Any]) -> tuple[str, Tensor]:
+        words = max(1, max(map(len, labels), default=1))
+        label_NW = torch.tensor([[*tags, *[IGNORED] * (words - len(tags))] for tags in labels])
+        most = int(torch.bincount(label_NW[label_NW != IGNORED], minlength=len(self.labels)).argmax())
+        output_NWC = torch.zeros(*label_NW.shape, len(self.labels))
+        output_NWC[..., most] = 1
+        return self.labels[most], self.answers(output_NWC, label_NW)
+
+    def _entities(self, gold_BW: Tensor, predicted_BW: Tensor) -> list[Tensor]:
+        """Numbers of entities found, predicted and annotated, of tags as numbers."""
+        start_PBW, kind_PBW, end_PBW = zip(*(self._spans(tag_BW) for tag_BW in (gold_BW, predicted_BW)), strict=True)
+        same_BW = (kind_PBW[0] == kind_PBW[1]) & (end_PBW[0] == end_PBW[1])
+        return [
+            (start_PBW[0] & start_PBW[1] & same_BW).sum(-1),
+            start_PBW[1].sum(-1),
+            start_PBW[0].sum(-1),
+        ]
+
+    def _spans(self, tag_BW: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Whether an entity starts at each word, its kind, and the place of its last word."""
+        prefix_BW, kind_BW = self._prefix_T.to(tag_BW.device)[tag_BW], self._kind_T.to(tag_BW.device)[tag_BW]
+        outside_B1 = torch.zeros_like(tag_BW[:, :1])
+        before_BW = torch.cat([outside_B1, prefix_BW[:, :-1]], 1)
+        after_BW = torch.cat([prefix_BW[:, 1:], outside_B1], 1)
+        other_before_BW = torch.cat([outside_B1, kind_BW[:, :-1]], 1) != kind_BW
+        other_after_BW = torch.cat([kind_BW[:, 1:], outside_B1], 1) != kind_BW
+        inside_BW = prefix_BW != _O
+        start_BW = inside_BW & (
+            _among(prefix_BW, _B, _S) | (_among(prefix_BW, _I, _E) & _among(before_BW, _E, _S, _O)) | other_before_BW
+        )
+        end_BW = inside_BW & (_among(prefix_BW, _E, _S) | _among(after_BW, _B, _S, _O) | other_after_BW)
+        place_W = torch.arange(tag_BW.shape[1], device=tag_BW.device)
+        ends_BW = torch.where(end_BW, place_W, tag_BW.shape[1])
+        return start_BW, kind_BW, ends_BW.flip(-1).cummin(-1).values.flip(-1)
