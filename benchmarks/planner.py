@@ -95,7 +95,7 @@ def simulate(run: tuple[Array, Array] | None, simulations: int) -> dict[str, flo
             for head, code in enumerate(first.verdict)
         ]
         planned = plan_power(
-            Pilot.of([RunSweep(*data, name="pilot", rows=rows, index_N=np.arange(COUNT), metric=METRICS["accuracy"])]),
+            Pilot.of([RunSweep(*data, name="pilot", rows=rows, index_N=np.arange(COUNT))]),
             repeats=_REPEATS,
             times=_TIMES,
             seed=simulation,

@@ -78,13 +78,16 @@ class RunSweep(PairedPredictions):
         name: The run.
         rows: Its judged rows, in order of variant.
         index_N: Index of each example.
-        metric: The metric that judged.
     """
 
     name: str
     rows: Sequence[dict[str, Any]]
     index_N: NDArray[np.int64]
-    metric: Metric
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that judges."""
+        return find_metric(str(self.rows[0]["metric"]))
 
     @cached_property
     def change_V(self) -> Array:
@@ -187,8 +190,7 @@ def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task
     paired = outcomes.predictions(task).of([index_of[row["variant"]] for row in rows])
     # What a screened sweep left out is not allowed for over seeds.
     data = (paired.label_N, paired.clean_N, paired.prediction_VN)
-    metric, index_N = find_metric(str(rows[0]["metric"])), outcomes.index_N.numpy()
-    return RunSweep(*data, name=name, rows=rows, index_N=index_N, metric=metric, group_N=paired.group_N)
+    return RunSweep(*data, name=name, rows=rows, index_N=outcomes.index_N.numpy(), group_N=paired.group_N)
 
 
 def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:

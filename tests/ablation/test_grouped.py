@@ -114,7 +114,7 @@ def test_a_selection_check_splits_groups() -> None:
     clean_N[group_N == 0] = 1
     variant_VN = np.where(group_N == 0, 0.0, clean_N)[None]
     check = selection_check(
-        "accuracy", PairedPredictions(label_N, clean_N, variant_VN, group_N=group_N), np.zeros(1), seed=0
+        METRICS["accuracy"], PairedPredictions(label_N, clean_N, variant_VN, group_N=group_N), np.zeros(1), seed=0
     )
     # Half of the 100 examples of its half.
     assert check["claimed"] + check["kept"] == pytest.approx(0.5)

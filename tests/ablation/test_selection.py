@@ -22,7 +22,10 @@ def test_noise_promises_and_does_not_keep() -> None:
         label_N, clean_N, prediction_VN = noisy(144, 400, seed)
         # Flips at random lower a good model; half of the labels make them neutral.
         check = selection_check(
-            "accuracy", PairedPredictions(label_N, clean_N, prediction_VN), np.zeros(len(prediction_VN)), seed=seed
+            METRICS["accuracy"],
+            PairedPredictions(label_N, clean_N, prediction_VN),
+            np.zeros(len(prediction_VN)),
+            seed=seed,
         )
         assert not check["survives"]
         assert check["claimed"] > check["kept"]
@@ -42,7 +45,7 @@ def test_a_head_that_truly_hurts_survives() -> None:
     assert check["p_value"] == 0.01
     # The halves share their examples with all other splits: the test on all examples must agree.
     assert not selection_check(
-        "accuracy", PairedPredictions(label_N, clean_N, prediction_VN), np.full(30, 0.06), seed=0
+        METRICS["accuracy"], PairedPredictions(label_N, clean_N, prediction_VN), np.full(30, 0.06), seed=0
     )["survives"]
     assert check["best"] == 17
     assert check["chosen"] == 1.0

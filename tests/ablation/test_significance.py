@@ -80,7 +80,7 @@ def test_swaps_find_what_is_there_and_leave_what_is_not() -> None:
     moved_N = 3 * clean_N + 7
     for metric in ("pearson", "spearman"):
         p_V = swap_test(
-            metric, PairedPredictions(label_N, clean_N, np.stack([worse_N, clean_N, moved_N])), 999, generator
+            METRICS[metric], PairedPredictions(label_N, clean_N, np.stack([worse_N, clean_N, moved_N])), 999, generator
         )
         assert p_V[0] == pytest.approx(0.001)
         assert p_V[1] == 1.0
@@ -100,7 +100,7 @@ def test_many_examples_are_resampled_in_parts_with_the_numbers_of_the_whole(
         prediction_VN += generator.normal(size=prediction_VN.shape)
 
     def numbers() -> tuple[Array, ...]:
-        data = (metric, PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]))
+        data = (METRICS[metric], PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]))
         check = selection_check(*data, np.ones(3), seed=0)
         return (
             bootstrap_changes(*data, 300, np.random.default_rng(1)),

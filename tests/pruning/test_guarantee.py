@@ -23,6 +23,7 @@ from bertsecrets.pruning.guarantee import (
 from bertsecrets.pruning.search import Order, choose
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.task_heads import METRICS
+from bertsecrets.task_heads.sequence import ACCURACY
 
 
 def results(lost_V: list[float], won: float, examples: int, seed: int, right: float = 0.8) -> PairedPredictions:
@@ -40,7 +41,7 @@ def results(lost_V: list[float], won: float, examples: int, seed: int, right: fl
 
 def test_a_model_at_the_margin_passes_as_rarely_as_stated() -> None:
     # The true loss is exactly the margin: passing is an error.
-    passed = int((guarantee(results([0.04] * 1000, 0.02, 600, 0), "accuracy", 0.02, 0.9).p_V <= 0.1).sum())
+    passed = int((guarantee(results([0.04] * 1000, 0.02, 600, 0), ACCURACY, 0.02, 0.9).p_V <= 0.1).sum())
     # The models share their labels: how many examples can be lost varies a little with them. An exact test passes fewer
     # than a tenth.
     assert 40 <= passed <= 120
@@ -50,7 +51,7 @@ def test_a_model_at_the_margin_passes_as_rarely_as_stated() -> None:
 def test_the_whole_sequence_keeps_the_level() -> None:
     # The first model is fine; all others lose the margin or more.
     wrong = [
-        guarantee(results([0.02, 0.06, 0.07, 0.08], 0.02, 600, s), "accuracy", 0.04, 0.9).passed > 1 for s in range(400)
+        guarantee(results([0.02, 0.06, 0.07, 0.08], 0.02, 600, s), ACCURACY, 0.04, 0.9).passed > 1 for s in range(400)
     ]
     assert sum(wrong) <= stats.binom.ppf(0.999, 400, 0.1)
 
@@ -81,7 +82,7 @@ def test_the_smallest_of_all_sizes_and_scores_rarely_loses_the_margin() -> None:
         orders = pruned(seed)
         place = choose(orders, "accuracy", settings).step
         wrong += place is not None and place >= 6
-        p_OV = [guarantee(order.test_results, "accuracy", 0.02, 0.9).p_V for order in orders]
+        p_OV = [guarantee(order.test_results, ACCURACY, 0.02, 0.9).p_V for order in orders]
         naive += any((p_V[6:] <= 0.1).any() for p_V in p_OV)
     assert wrong <= stats.binom.ppf(0.99, repeats, 0.1)
     assert naive > 0.9 * repeats
@@ -89,7 +90,7 @@ def test_the_smallest_of_all_sizes_and_scores_rarely_loses_the_margin() -> None:
 
 def test_models_after_a_failure_are_not_passed() -> None:
     data = results([0.0, 0.3, 0.0], 0.0, 500, 0)
-    outcome = guarantee(data, "accuracy", 0.02, 0.95)
+    outcome = guarantee(data, ACCURACY, 0.02, 0.95)
     assert outcome.passed == 1
     assert list(outcome.p_V <= 0.05) == [True, False, True]
     assert outcome.needed == math.inf
@@ -98,13 +99,13 @@ def test_models_after_a_failure_are_not_passed() -> None:
 @pytest.mark.slow
 def test_stated_numbers_of_examples_give_the_stated_power() -> None:
     few = results([0.03], 0.02, 4000, 0)
-    count = examples_needed(few, 0, "accuracy", 0.03, 0.95)
-    change_V = few.changes(METRICS["accuracy"])
+    count = examples_needed(few, 0, ACCURACY, 0.03, 0.95)
+    change_V = few.changes(ACCURACY)
     discordant = float((few.prediction_VN[0] != few.clean_N).mean())
     lost = (discordant - change_V[0]) / 2
     # New examples each time: models of the same examples pass or fail together.
     passed = [
-        guarantee(results([lost], discordant - lost, int(count), seed), "accuracy", 0.03, 0.95).passed
+        guarantee(results([lost], discordant - lost, int(count), seed), ACCURACY, 0.03, 0.95).passed
         for seed in range(1, 301)
     ]
     assert sum(passed) / len(passed) == pytest.approx(0.8, abs=0.08)
@@ -112,18 +113,18 @@ def test_stated_numbers_of_examples_give_the_stated_power() -> None:
 
 def test_unchanged_predictions_need_as_many_examples_as_the_exact_limits() -> None:
     data = results([0.0], 0.0, 50, 0)
-    outcome = guarantee(data, "accuracy", 0.01, 0.95)
+    outcome = guarantee(data, ACCURACY, 0.01, 0.95)
     assert outcome.passed == 0
     count = outcome.needed
     assert count is not None
     for examples, passes in ((int(count) + 1, 1), (int(count) - 2, 0)):
-        assert guarantee(results([0.0], 0.0, examples, 0), "accuracy", 0.01, 0.95).passed == passes
+        assert guarantee(results([0.0], 0.0, examples, 0), ACCURACY, 0.01, 0.95).passed == passes
 
 
 @pytest.mark.parametrize("metric", ["matthews", "f1"])
 def test_other_metrics_are_tested_too(metric: str) -> None:
     # 2,000 examples, of which half a percent change.
-    outcome = guarantee(results([0.0025, 0.2], 0.0025, 2000, 1), metric, 0.05, 0.95)
+    outcome = guarantee(results([0.0025, 0.2], 0.0025, 2000, 1), METRICS[metric], 0.05, 0.95)
     assert outcome.passed == 1
     assert outcome.bound_V[0] < 0.05 < outcome.bound_V[1]
 
@@ -137,7 +138,7 @@ def test_other_metrics_are_tested_too(metric: str) -> None:
 )
 def test_mistakes_are_errors(margin: float, confidence: float, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        guarantee(results([0.1], 0.1, 50, 0), "accuracy", margin, confidence)
+        guarantee(results([0.1], 0.1, 50, 0), ACCURACY, margin, confidence)
 
 
 def three_classes(lost_C: Sequence[int], won_C: Sequence[int], right: int = 180, wrong: int = 20) -> PairedPredictions:
@@ -157,10 +158,10 @@ CLASSES = Task.read("task", {"name": "nli", "metrics": ["accuracy"], "texts": 2,
 def test_a_class_that_loses_is_named_and_can_refuse_a_model() -> None:
     # Of 600 examples the model loses 31 of one class and wins 20 of another: 1.8 points in all.
     data = three_classes([31, 0, 0], [0, 20, 0])
-    assert guarantee(data, "accuracy", 0.04, 0.95).passed == 1
-    assert guarantee(data, "accuracy", 0.04, 0.95, class_margin=0.1).passed == 0
-    assert guarantee(data, "accuracy", 0.04, 0.95, class_margin=0.3).passed == 1
-    refused = guarantee(data, "accuracy", 0.04, 0.95, class_margin=0.1)
+    assert guarantee(data, ACCURACY, 0.04, 0.95).passed == 1
+    assert guarantee(data, ACCURACY, 0.04, 0.95, class_margin=0.1).passed == 0
+    assert guarantee(data, ACCURACY, 0.04, 0.95, class_margin=0.3).passed == 1
+    refused = guarantee(data, ACCURACY, 0.04, 0.95, class_margin=0.1)
     # More examples are no remedy where only a class fails.
     assert refused.needed is None
     rows = class_changes(data, CLASSES, 0.95)
@@ -173,7 +174,7 @@ def test_a_class_that_loses_is_named_and_can_refuse_a_model() -> None:
     reach = stats.norm.isf(0.025 / 3) * math.sqrt(lost * (1 - lost) / 200)
     assert (rows[0].change.low, rows[0].change.high) == pytest.approx((-lost - reach, -lost + reach), abs=0.012)
     assert p_of_classes(data, 0.1)[0] == max(
-        p_against_margin(METRICS["accuracy"], data_of_class, 0.1)[0] for data_of_class in classes_of(data)
+        p_against_margin(ACCURACY, data_of_class, 0.1)[0] for data_of_class in classes_of(data)
     )
 
 
@@ -188,7 +189,7 @@ def test_the_interval_of_the_class_that_loses_most_covers_its_loss() -> None:
         # Its loss is that of a class of 180 right and 20 wrong, of which so many change.
         covered += worst.change.low <= 0 <= worst.change.high
         part = classes_of(data)[int(np.argmin([row.smaller for row in class_changes(data, CLASSES, 0.9)]))]
-        low, high = change_limits(METRICS["accuracy"], part)(np.array([0.05]))
+        low, high = change_limits(ACCURACY, part)(np.array([0.05]))
         alone += bool(low[0] <= 0 <= high[0])
     assert covered >= stats.binom.ppf(0.001, repeats, 0.9)
     assert alone < covered
@@ -197,7 +198,7 @@ def test_the_interval_of_the_class_that_loses_most_covers_its_loss() -> None:
 def test_all_searches_on_the_same_examples_keep_the_error() -> None:
     """A loss of exactly the margin passes one of four searches as rarely as stated; each by itself, far more often."""
     searches, repeats, alpha = 4, 250, 0.1
-    p_V = guarantee(results([0.04] * (searches * repeats), 0.02, 600, 4), "accuracy", 0.02, 1 - alpha).p_V
+    p_V = guarantee(results([0.04] * (searches * repeats), 0.02, 600, 4), ACCURACY, 0.02, 1 - alpha).p_V
     p_RS = p_V.reshape(repeats, searches)
     spent_S = 1 - np.array([search_level(1 - alpha, search) for search in range(1, searches + 1)])
     assert spent_S.sum() == pytest.approx(alpha * (1 - (1 / 3) ** searches))
