@@ -155,7 +155,7 @@ def losses_of_later(folders: Sequence[Path]) -> list[Loss]:
         UserError: If the runs' predictions are missing, or of other examples.
     """
     from bertsecrets.ablation.predictions import PairedPredictions
-    from bertsecrets.ablation.scoring import METRICS
+    from bertsecrets.task_heads import METRICS
     from bertsecrets.ablation.verdicts import losses_ruled_out
 
     first, *later = map(Run.open, folders)
@@ -172,7 +172,7 @@ def losses_of_later(folders: Sequence[Path]) -> list[Loss]:
         label_N, clean_N, answer_N = (np.array([of[at] for at in label_of]) for of in (label_of, clean_of, answers))
         paired = PairedPredictions(label_N, clean_N, answer_N[None])
         for metric in METRICS.keys() & scores.constant.keys():
-            bound = float(losses_ruled_out(metric, paired, _LEVEL)[0])
+            bound = float(losses_ruled_out(METRICS[metric], paired, _LEVEL)[0])
             losses.append(Loss(f"the model of '{run.folder.name}'", metric, bound))
     return losses
 
