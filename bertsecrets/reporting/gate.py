@@ -155,8 +155,8 @@ def losses_of_later(folders: Sequence[Path]) -> list[Loss]:
         UserError: If the runs' predictions are missing, or of other examples.
     """
     from bertsecrets.ablation.predictions import PairedPredictions
-    from bertsecrets.task_heads import METRICS
     from bertsecrets.ablation.verdicts import losses_ruled_out
+    from bertsecrets.task_heads import METRICS
 
     first, *later = map(Run.open, folders)
     name, scores = next(iter(RunScores.read(first.scores_path).sets.items()))
