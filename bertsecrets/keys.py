@@ -220,7 +220,7 @@ class AnalyzeKeys(CommonKeys):
         description="a run folder, a file, the folder or hub name of a model, initial, or null"
     )
     reference: _PATH | None = Field(description=_MODEL_OR_NULL)
-    fail_if: Annotated[_PATH | None, _FOLLOWING_AGAIN] = Field(default=None, description=_CONDITION)
+    fail_if: Annotated[_PATH | None, _FOLLOWING_AGAIN] = Field(description=_CONDITION)
     trained: Annotated[Section | None, _FOLLOWING] = Field(default=None, description=_SECTION)
 
 
@@ -241,7 +241,7 @@ class CompareKeys(DescribedKeys):
     """The settings of ``compare``."""
 
     runs: _PATH | Annotated[list[_PATH], Field(min_length=1)] = Field(description=_FOLDERS)
-    fail_if: Annotated[_PATH | None, _FOLLOWING_AGAIN] = Field(default=None, description=_CONDITION)
+    fail_if: Annotated[_PATH | None, _FOLLOWING_AGAIN] = Field(description=_CONDITION)
     heads: bool = Field(description=_SWITCH)
     paper: Paper = Field(description=_PAPER)
     statements: list[_PATH] = Field(description="a list of statements, or of the paths of their files")

@@ -36,7 +36,7 @@ def view(config: DictConfig) -> PageView:
     keys = settings.keys
     head = None if keys.head is None else tuple(map(int, keys.head.split(".")))
     if keys.text is not None:
-        page: PageView = _view_text(settings, head or (0, 0))
+        page: PageView = _view_text(settings, head)
     elif head is None:
         raise UserError(
             "view needs a sentence or a head of a run; give text='The cat sat.', or checkpoint=<run> head=5.1."
@@ -56,8 +56,8 @@ def view(config: DictConfig) -> PageView:
     return page
 
 
-def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...]) -> HeadView:
-    """The view of one or two sentences, with the head to show first.
+def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...] | None) -> HeadView:
+    """The view of one or two sentences, with the head to show first; None for the one that matters most.
 
     A fine-tuned checkpoint is compared with the model before fine-tuning (or with ``reference``), and its heads can be
     coloured by the numbers of its run.
@@ -90,5 +90,5 @@ def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...]) -> Hea
         *sentences,
         reference=reference,
         run=run if run is not None and run.heads_path.is_file() else None,
-        start=(start[0], start[1]),
+        start=None if start is None else (start[0], start[1]),
     )

@@ -24,7 +24,7 @@ from bertsecrets.data.sources.base import ALL, CHOOSING, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.sources.rows import Rows
 from bertsecrets.data.task import Task, Training
-from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.data.windows import has_documents, windows
 from bertsecrets.errors import UserError, choices
 
@@ -353,7 +353,7 @@ class TaskData(pl.LightningDataModule):
 
     def tokens(self, ids_S: Tensor) -> list[str]:
         """The tokens of ids as text."""
-        return [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids_S.tolist())]
+        return written(self.tokenizer, ids_S.tolist())
 
     def label_name(self, label: Label | None) -> str:
         """A label as text: the class name, the score with two decimals, the words' tags, or "?"."""

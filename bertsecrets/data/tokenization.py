@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tokenizers import decoders
 from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
@@ -17,6 +18,9 @@ from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads.base import TaskHead
 from bertsecrets.task_heads.sequence import SEQUENCE
+
+_SPACE = "\N{OPEN BOX}"
+"""Stands for a token that is a space."""
 
 _AT_ONCE = 1000
 """Number of examples tokenised at once."""
@@ -33,6 +37,32 @@ class Tokens:
     truncated: bool
     written: bool
     """Whether the text itself contains a special token, such as ``[SEP]``."""
+
+
+def written(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """Tokens as people read them.
+
+    Byte-level BPE (RoBERTa, ModernBERT, EuroBERT) keeps bytes under other letters: ``ĠcafÃ©`` is shown as
+    ``café``, and a piece that continues a word begins with ``##``, as in WordPiece. Tokens of other
+    tokenizers are shown as they are.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        ids: Successive tokens of one text.
+    """
+    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(list(ids))]
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or "ByteLevel" not in f"{backend.pre_tokenizer!r} {backend.decoder!r}":
+        return tokens
+    own = {*tokenizer.all_special_tokens}
+    texts = [token if token in own else decoders.ByteLevel().decode([token]) for token in tokens]
+    shown = []
+    for at, (token, text) in enumerate(zip(tokens, texts, strict=True)):
+        before = "" if at == 0 or tokens[at - 1] in own else texts[at - 1]
+        continues = token not in own and text[:1].isalnum() and before[-1:].isalnum()
+        bare = text.removeprefix(" ") if text.strip() else text.replace(" ", _SPACE)
+        shown.append(f"##{bare}" if continues else bare)
+    return shown
 
 
 class EncodedSplit(Dataset[Batch]):

@@ -9,7 +9,7 @@ from torch import Tensor
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.watch import capture
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Shown
 from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
@@ -128,8 +128,7 @@ def _described(context: Context, batch: Batch) -> Iterator[CapturedExample]:
     def spelt(ids_S: Tensor) -> list[str]:
         ids: list[int] = ids_S.tolist()
         # Without a tokenizer, use the token ids.
-        known = split.tokenizer.convert_ids_to_tokens(ids) if split.tokenizer else ids
-        return list(map(str, known))
+        return written(split.tokenizer, ids) if split.tokenizer else list(map(str, ids))
 
     for row, index in enumerate(batch.index_B.tolist()):
         real_S = batch.attention_mask_BS[row].bool()

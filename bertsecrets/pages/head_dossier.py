@@ -18,6 +18,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task, task_from_config
+from bertsecrets.data.tokenization import written
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.encoder import describe, evaluating
@@ -174,7 +175,7 @@ def attention_of_head(
     ordered = [rows[index] for index in sorted(rows)]
 
     def name(token: int) -> str:
-        return MISSING if token < 0 else str(tokenizer.convert_ids_to_tokens([token])[0])
+        return MISSING if token < 0 else written(tokenizer, [token])[0]
 
     return HeadAttention(
         np.array([share for share, *_ in ordered]),

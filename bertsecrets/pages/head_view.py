@@ -13,6 +13,7 @@ from bertsecrets.attention.self_check import check_wrapper
 from bertsecrets.attention.watch import capture
 from bertsecrets.data.classes import names_of
 from bertsecrets.data.sources.base import check_characters
+from bertsecrets.data.tokenization import written
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
@@ -63,7 +64,7 @@ def head_view(
     reference: nn.Module | None = None,
     run: "Run | RunFolder | str | Path | None" = None,
     grids: Sequence[HeadGrid] = (),
-    start: tuple[int, int] = (0, 0),
+    start: tuple[int, int] | None = None,
     max_length: int | None = None,
 ) -> HeadView:
     """View every head's attention to a sentence or a pair of sentences.
@@ -80,7 +81,8 @@ def head_view(
         reference: A model of the same size to compare with, such as the one before fine-tuning.
         run: A finished run, or its folder, by whose numbers the heads can be coloured.
         grids: Further numbers to colour heads by, e.g. of :func:`bertsecrets.measure`.
-        start: The ``(layer, head)`` shown at first.
+        start: The ``(layer, head)`` shown at first; None for the head that matters most: by the loss of score without
+            it if the run has disabled single heads, else by the change of the model's answer to this text.
         max_length: Longest text in tokens; None for the most that the model has positions for.
 
     Raises:
@@ -93,7 +95,7 @@ def head_view(
         check_segments(tokenizer, network.config, type(network).__name__)
     encoder = describe(network)
     size = (encoder.num_layers, encoder.num_heads)
-    if not (0 <= start[0] < size[0] and 0 <= start[1] < size[1]):
+    if start is not None and not (0 <= start[0] < size[0] and 0 <= start[1] < size[1]):
         raise UserError(
             f"start is {tuple(start)}; expected a layer from 0 to {size[0] - 1} and a head from 0 to {size[1] - 1}."
         )
@@ -108,7 +110,7 @@ def head_view(
             f"To keep this page under 3 MB it leaves out {length - len(shown)} of the text's {length} tokens, from the "
             "end of each sentence; the weights are those of the whole text, so that rows sum to less than 1."
         )
-    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())]
+    tokens = written(tokenizer, inputs["input_ids"][0].tolist())
     example = ViewerExample(
         shortened(" / ".join(sentences), _TITLE),
         [tokens[position] for position in shown],
@@ -116,8 +118,8 @@ def head_view(
         [sentence_of[position] for position in shown],
         [special[position] for position in shown],
     )
-    title, answers = _answers(model, inputs)
-    viewer = HeadViewer([example], start, table, answers=answers)
+    title, answers, decisive = _answers(model, inputs)
+    viewer = HeadViewer([example], start or _most_needed(run) or decisive, table, answers=answers)
     report = Report(title=title, subtitle=example.name, notes=notes, sections=[Section(viewer=viewer)], wide=True)
     return HeadView(report, example)
 
@@ -174,18 +176,32 @@ def _encoded(
     return inputs, sentence_of, [segment is None for segment in segments], notes
 
 
-def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tuple[int, int], str]]:
-    """What a sequence classifier answers and how many heads change the class, and for each head its answer with and
-    without it.
+def _most_needed(run: "Run | RunFolder | str | Path | None") -> tuple[int, int] | None:
+    """The head without which a run's model loses most; None if no run is given, or it has disabled no single heads."""
+    if run is None:
+        return None
+    from bertsecrets.reporting.overview import DisabledHeads
 
-    The title is neutral, and there is no sentence for a head, for any other model.
+    disabled = DisabledHeads.of(_folder(run))
+    return None if disabled is None else disabled.start
+
+
+def _folder(run: "Run | RunFolder | str | Path") -> RunFolder:
+    return RunFolder.open(run if isinstance(run, str | Path) else run.folder)
+
+
+def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tuple[int, int], str], tuple[int, int]]:
+    """What a sequence classifier answers and how many heads change the class, for each head its answer with and without
+    it, and the head without which the answer changes most.
+
+    For any other model the title is neutral, there is no sentence for a head, and the head is the first one.
     """
     network = unwrap(model)
     with evaluating(network), torch.no_grad():
         logits_BC = find_logits(network, inputs)
     # An embedding is no answer either.
     if logits_BC is None or logits_BC.shape[1] != network.config.num_labels:
-        return "Attention heads", {}
+        return "Attention heads", {}, (0, 0)
     check_wrapper(model, inputs, logits_BC)
     # A plain view of another model need not wait for what a sweep imports.
     from bertsecrets.ablation.engine import engine_for
@@ -205,10 +221,16 @@ def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tup
             f"; {changing or 'none'} of {len(plan.variants)} heads change{'s' * (changing <= 1)} that when "
             "disabled alone"
         )
-    return title, {
+    # Of the answer's probability, or of the score.
+    share_VC = logits_BVC[0].float() if clean_BC.shape[1] == 1 else logits_BVC[0].float().softmax(-1)
+    share_C = clean_BC[0].float() if clean_BC.shape[1] == 1 else clean_BC[0].float().softmax(-1)
+    change_V = (share_VC - share_C)[:, int(clean_BC[0].argmax())].abs()
+    decisive = plan.variants[int(change_V.argmax())].heads[0]
+    answers = {
         variant.heads[0]: f"The model answers {answer_with_head}, and {_answer(logits_C, names)} without this head."
         for variant, logits_C in zip(plan.variants, logits_BVC[0], strict=True)
     }
+    return title, answers, decisive
 
 
 def _answer(logits_C: Tensor, names: Sequence[str]) -> str:
@@ -272,8 +294,7 @@ def _table(
 
     columns: list[HeadColumn] = []
     if run is not None:
-        finished = RunFolder.open(run if isinstance(run, str | Path) else run.folder)
-        together = heads_together(views_of(finished))
+        together = heads_together(views_of(_folder(run)))
         columns += [] if together is None else together.columns
     for grid in grids:
         columns += [

@@ -145,7 +145,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     parts = [*leads.values(), *joins, *others] if leads else [*others, *joins]
     singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
     highlights = next(iter(singled.values()), None)
+    # The head that matters most, else the one that is highlighted first.
     start = (highlights.heads[0].layer, highlights.heads[0].head) if highlights and highlights.heads else (0, 0)
+    start = start if disabled is None else disabled.start
     captured = read_steps(run.captures)
     followed = [history for view in views.values() if (history := _history(view, captured)) is not None]
     in_order = [

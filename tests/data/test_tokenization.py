@@ -3,13 +3,14 @@
 import pytest
 import torch
 from data.toy import annotate, byte_level, pairs, wordpiece
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.sampler import BatchSpec
-from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads.regression import RegressionHead
 
@@ -196,3 +197,52 @@ def test_special_tokens_in_a_text_are_special_and_no_words() -> None:
         assert [word < 0 for word in real(batch, row, "word_BS")] == special
     assert split.written == 2
     assert split.part([2]).written == 0
+
+
+TEXT = "Die Katze im Café, 3 naïve Mäuse und 東京."
+
+
+def byte_pairs(llama: bool) -> PreTrainedTokenizerFast:
+    """Byte-level BPE as in RoBERTa, or with a splitting pattern before it, as in EuroBERT and Llama."""
+    tokenizer = Tokenizer(models.BPE())
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not llama)
+    split = pre_tokenizers.Split(Regex(r" ?\w+|[^\w\s]+"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level]) if llama else level
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=alphabet, special_tokens=["<s>"], show_progress=False
+    )
+    tokenizer.train_from_iterator([TEXT] * 5, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, cls_token="<s>")
+
+
+@pytest.mark.parametrize("llama", [False, True])
+def test_tokens_of_bytes_are_shown_as_they_are_written(llama: bool) -> None:
+    tokenizer = byte_pairs(llama)
+    ids = [tokenizer.cls_token_id, *tokenizer(TEXT)["input_ids"]]
+    # The library's own decoding is the reference; the pieces of a word of whole letters add up to it.
+    spans = [tokenizer.decode([token]) for token in ids]
+    shown = written(tokenizer, ids)
+    assert shown[0] == "<s>"
+    assert [text.removeprefix("##") for text in shown] == [span.removeprefix(" ") for span in spans]
+    joined = " ".join(shown).replace(" ##", "")
+    for word in ("Die", "Katze", "Café", "naïve", "Mäuse"):
+        assert word in joined.split()
+    assert not set("ĠÃ©") & set("".join(shown)) - set(TEXT)
+
+
+def test_a_token_that_is_a_space_can_be_seen() -> None:
+    tokenizer = byte_level()
+    ids = tokenizer("a  b")["input_ids"]
+    assert written(tokenizer, ids) == ["[CLS]", "a", "␣", "␣", "b", "[SEP]"]
+
+
+def test_tokens_of_other_tokenizers_stay() -> None:
+    tokenizer = wordpiece()
+    ids = tokenizer("unhappy cats")["input_ids"]
+    assert written(tokenizer, ids) == ["[CLS]", "un", "##hap", "##py", "cat", "##s", "[SEP]"]
+    unigram = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁un", -1.0), ("happy", -1.0)], unk_id=0))
+    unigram.pre_tokenizer, unigram.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    sentencepiece = PreTrainedTokenizerFast(tokenizer_object=unigram, unk_token="<unk>")
+    assert written(sentencepiece, sentencepiece("unhappy")["input_ids"]) == ["▁un", "happy"]

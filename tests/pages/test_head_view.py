@@ -12,10 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from data.toy import wordpiece
 from families import HEADS, LAYERS
 from present.test_report import CHROMIUM, Page, add_probe, browse
+from reporting.finished_runs import make_run
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, GPT2Config, GPT2Model
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2Model,
+)
 
 import bertsecrets as bs
 from bertsecrets.errors import UserError
@@ -72,6 +82,30 @@ def test_the_page_holds_the_watched_weights_of_both_models(pair, tiny_bert: Path
     assert all(own == place for own, place in words if place is not None)
     assert example["sentences"][0] == 0
     assert example["sentences"][-1] == 1
+
+
+def test_the_view_opens_on_the_head_that_matters_most(pair, tiny_bert: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    _, tokenizer = pair
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_bert).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+        inputs = tokenizer(FIRST, return_tensors="pt")
+        share_C = model(**inputs).logits[0].softmax(-1)
+        answer, changes = int(share_C.argmax()), {}
+        for head in np.ndindex(LAYERS, HEADS):
+            with bs.override(model, [bs.HeadEdit(*head, "uniform")]):
+                changes[head] = abs(float(model(**inputs).logits[0].softmax(-1)[answer] - share_C[answer]))
+    assert bs.head_view(model, tokenizer, FIRST).report.sections[0].viewer.start == max(
+        changes, key=changes.__getitem__
+    )
+    # What a run has measured over many texts goes first; without an answer or a run it is the first head.
+    delta_LH = -np.arange(LAYERS * HEADS, dtype=float).reshape(LAYERS, HEADS) / 100
+    delta_LH[0, 1] = -0.5
+    run = make_run(tmp_path / "run", delta_LH=delta_LH, significant_LH=delta_LH < -0.4)
+    assert bs.head_view(model, tokenizer, FIRST, run=run).report.sections[0].viewer.start == (0, 1)
+    assert bs.head_view(*pair, FIRST).report.sections[0].viewer.start == (0, 0)
 
 
 def test_a_notebook_shows_the_page_in_a_frame(pair) -> None:  # type: ignore[no-untyped-def]
@@ -262,3 +296,59 @@ def test_a_reader_clicks_types_filters_and_follows_a_link(pair, tmp_path: Path, 
         "followed": "0.1",
         "overflow": False,
     }
+
+
+BY_WORD = """
+const viewer = document.querySelector(".viewer");
+const map = viewer.querySelector("canvas[data-map=after]");
+const readout = viewer.querySelector(".readout");
+const key = (key) => map.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+let drawn = 0;
+viewer.addEventListener("viewer:drawn", () => { drawn += 1; });
+const until = async (test) => { while (!test()) await new Promise((done) => setTimeout(done, 20)); };
+const seen = {};
+(async () => {
+  await until(() => viewer.dataset.state === "drawn");
+  const before = drawn;
+  viewer.querySelector("[data-by-word]").click();
+  await until(() => drawn > before);
+  key("ArrowDown"); key("ArrowRight");
+  seen.one = readout.textContent;
+  viewer.querySelector("[data-several]").click();
+  key(" "); key("ArrowRight"); key(" "); key("ArrowRight"); key(" "); key(" ");
+  seen.several = readout.textContent;
+  document.body.dataset.seen = JSON.stringify(seen);
+})();
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+def test_maps_by_word_and_sums_over_tokens(tmp_path: Path) -> None:
+    tokenizer = wordpiece()
+    model = BertModel(
+        BertConfig(
+            vocab_size=len(tokenizer), hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
+        )
+    ).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.5)
+    text = "Unhappy cats eats."
+    # [CLS] un ##hap ##py cat ##s eats . [SEP]
+    groups = [[0], [1, 2, 3], [4, 5], [6], [7], [8]]
+    weight_QK = watched(model, tokenizer, text)[0, 0]
+    word_QK = np.array([[weight_QK[np.ix_(query, key)].sum(1).mean() for key in groups] for query in groups])
+    page = bs.head_view(model, tokenizer, text).save(tmp_path / "view.html")
+    add_probe(page, BY_WORD)
+    done = browse(page, tmp_path / "profile", "--window-size=1300,1200", "--virtual-time-budget=20000", "--dump-dom")
+    assert "CONSOLE" not in done.stderr, done.stderr
+    match = re.search(r'data-seen="([^"]*)"', done.stdout)
+    assert match is not None
+    seen = json.loads(match[1].replace("&quot;", '"'))
+    for text, name, keys in (
+        (seen["one"], "“unhappy” (1) attends to “unhappy” (1): ", [1]),
+        (seen["several"], "“unhappy” (1) attends to “unhappy” (1), “cats” (2) together: ", [1, 2]),
+    ):
+        assert text.startswith(name)
+        assert float(text.removeprefix(name)) == pytest.approx(word_QK[1, keys].sum(), abs=0.02)

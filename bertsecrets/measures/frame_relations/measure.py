@@ -16,7 +16,7 @@ from bertsecrets.data.example import Matching
 from bertsecrets.data.framenet.selection import Selection
 from bertsecrets.data.framenet.source import FrameNetSource
 from bertsecrets.data.module import TaskData, sample_positions
-from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure, Need, Passed, once_per_batch
@@ -307,7 +307,7 @@ class FrameRelations(Measure):
         real_S = batch.attention_mask_BS[0].bool()
         # Maps are cropped to real tokens: padding on the left shifts the pairs.
         first = int(real_S.nonzero()[0])
-        tokens = split.tokenizer.convert_ids_to_tokens(batch.input_ids_BS[0][real_S].tolist())
+        tokens = written(split.tokenizer, batch.input_ids_BS[0][real_S].tolist())
         links = Links(
             source=self.source.name if self.source.is_named else f"the annotation of task {self.task}",
             links=len(linked),
@@ -323,7 +323,7 @@ class FrameRelations(Measure):
             links,
             *(Filter(*step) for step in (self.selection.remaining.items() if self.selection else ())),
             *(Offset(*reached) for reached in sorted(offsets.items())),
-            *(Token(position, str(token)) for position, token in enumerate(tokens)),
+            *(Token(position, token) for position, token in enumerate(tokens)),
             *(
                 LinkedPair(query - first, key - first)
                 for link in links_of(batch, self.pairs, self.direction, self.matching)

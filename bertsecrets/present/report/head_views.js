@@ -44,8 +44,9 @@
     const second = example.sentences.includes(1);
     viewer.querySelectorAll("[data-pair]").forEach((label) => { label.hidden = !second; });
     viewer.querySelector("[data-marked]").hidden = !example.special.includes(true);
-    if (viewer.dataset.views === pick.example.value) return;
-    viewer.dataset.views = pick.example.value;
+    const shownExample = `${pick.example.value} ${example.tokens.length}`;
+    if (viewer.dataset.views === shownExample) return;
+    viewer.dataset.views = shownExample;
     [focus, pinned, also] = [null, false, new Set()];
     for (const name of ["from", "to"]) {
       fill(pick[name], [["", "both sentences"], ["0", "first sentence"], ["1", "second sentence"]]);
@@ -222,7 +223,7 @@
   async function updateGrid() {
     const { example, pick } = state;
     const layers = example.stages[0].layers.length;
-    const key = [pick.example.value, pick.before.value, pick.after.value, shownStage(), pick.colour.value].join(" ");
+    const key = [viewer.dataset.views, pick.before.value, pick.after.value, shownStage(), pick.colour.value].join(" ");
     if (key !== drawnGrid) {
       drawnGrid = key;
       const column = chosen();

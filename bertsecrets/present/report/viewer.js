@@ -13,10 +13,15 @@
   const slider = viewer.querySelector("[data-slider]");
   const LABEL_PITCH = 10;
   const palettes = Object.fromEntries(Object.entries(colours).map(([name, stops]) => [name, palette(stops)]));
+  const byWord = viewer.querySelector("[data-by-word]");
+  const several = viewer.querySelector("[data-several]");
+  // The example with its pieces, and what is shown of it: the same, or its words.
+  let pieces = null;
   let example = null;
   let shown = null;
   let cursor = [0, 0];
   let turn = 0;
+  const selected = new Set();
   const layers = new Map();
 
   function palette(stops) {
@@ -33,7 +38,9 @@
   }
 
   function openExample(index) {
-    example = JSON.parse(sources[index].textContent);
+    pieces = JSON.parse(sources[index].textContent);
+    byWord.closest("label").hidden = new Set(pieces.words).size === pieces.tokens.length;
+    group();
     const stages = example.stages.map((stage) => stage.name);
     const wanted = { layer: Number(viewer.dataset.layer), head: Number(viewer.dataset.head) };
     if (pick.layer.value) wanted.layer = Number(pick.layer.value);
@@ -44,7 +51,6 @@
     fill(pick.head, numbers(example.heads), Math.min(wanted.head, example.heads - 1));
     fill(pick.before, stages, 0);
     fill(pick.after, stages, stages.length - 1);
-    cursor = [0, 0];
     layers.clear();
     viewer.dataset.stages = String(stages.length);
     // The first stage is what the others are compared with.
@@ -55,6 +61,24 @@
     rounding.textContent = `To keep this page small, weights of this text are rounded to ${example.levels + 1} steps.`;
   }
 
+  // Words in place of their pieces: a word attends as its pieces do on average, and gets what they get together.
+  function group() {
+    const words = [];
+    if (byWord.checked && !byWord.closest("label").hidden) {
+      pieces.words.forEach((word, i) => (words[word] ??= []).push(i));
+      const text = (i, at) => (at > 0 ? pieces.tokens[i].replace(/^##/, "") : pieces.tokens[i]);
+      example = {
+        ...pieces,
+        groups: words,
+        tokens: words.map((places) => places.map(text).join("")),
+        sentences: pieces.sentences.length ? words.map(([first]) => pieces.sentences[first]) : [],
+        special: pieces.special.length ? words.map(([first]) => pieces.special[first]) : [],
+      };
+    } else example = pieces;
+    cursor = [0, 0];
+    selected.clear();
+  }
+
   async function unpackLayer(stage, layer) {
     const bytes = Uint8Array.from(atob(example.stages[stage].layers[layer]), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -62,12 +86,16 @@
   }
 
   async function unpack(stage, layer, head) {
-    const { levels, tokens } = example;
+    const { levels, tokens } = pieces;
     const key = `${stage}.${layer}`;
     if (!layers.has(key)) layers.set(key, unpackLayer(stage, layer));
     const whole = await layers.get(key);
     const size = tokens.length ** 2;
-    return Float32Array.from(whole.subarray(head * size, (head + 1) * size), (byte) => (byte / levels) ** 2);
+    const map = Float32Array.from(whole.subarray(head * size, (head + 1) * size), (byte) => (byte / levels) ** 2);
+    const { groups } = example;
+    if (!groups) return map;
+    const total = (query, key) => query.reduce((sum, q) => sum + key.reduce((s, k) => s + map[q * tokens.length + k], 0), 0);
+    return Float32Array.from(groups.flatMap((query) => groups.map((key) => total(query, key) / query.length)));
   }
 
   async function show() {
@@ -201,15 +229,17 @@
     if (!shown) return;
     canvases.filter((canvas) => canvas.clientWidth > 0).forEach(drawOne);
     const [query, key] = cursor;
-    const at = query * example.tokens.length + key;
+    const keys = selected.size ? [...selected].sort((a, b) => a - b) : [key];
+    const sum = (map) => keys.reduce((total, k) => total + map[query * example.tokens.length + k], 0);
     const token = (i) => `\u201c${example.tokens[i]}\u201d (${i})`;
     const number = (value) => value.toFixed(3).replace("-", "\u2212");
     const weights =
       example.stages.length === 1
-        ? number(shown.after[at])
-        : `${number(shown.before[at])} before, ${number(shown.after[at])} after, ` +
-          `${signedThree(shown.change[at])} change`;
-    readout.textContent = `${token(query)} attends to ${token(key)}: ${weights}`;
+        ? number(sum(shown.after))
+        : `${number(sum(shown.before))} before, ${number(sum(shown.after))} after, ` +
+          `${signedThree(sum(shown.change))} change`;
+    const together = keys.length > 1 ? " together" : "";
+    readout.textContent = `${token(query)} attends to ${keys.map(token).join(", ")}${together}: ${weights}`;
   }
 
   function signedThree(value) {
@@ -237,6 +267,8 @@
     context.strokeRect(margin + 0.5, 0.5, side - 1, side - 1);
     const [query, key] = cursor;
     drawTokens(context, margin, side, pitch, ink);
+    context.lineWidth = 2;
+    for (const column of selected) context.strokeRect(margin + column * pitch, 1, pitch, side - 2);
     for (const [colour, line] of [["#000", 4], ["#fff", 2]]) {
       context.strokeStyle = colour;
       context.lineWidth = line;
@@ -286,14 +318,26 @@
     const size = example.tokens.length;
     const place = (offset) => Math.max(0, Math.min(size - 1, Math.floor((offset / side) * size)));
     cursor = [place(event.clientY - box.top), place(event.clientX - box.left - margin)];
+    if (event.type === "pointerdown") toggle();
     draw();
+  }
+
+  // While several tokens are selected, the readout adds up what the token of the row gives them.
+  function toggle() {
+    if (!several.checked) return;
+    if (!selected.delete(cursor[1])) selected.add(cursor[1]);
   }
 
   function step(event) {
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     const move = moves[event.key];
-    if (!move || !shown) return;
+    if (!shown || !(move || (event.key === " " && several.checked))) return;
     event.preventDefault();
+    if (!move) {
+      toggle();
+      draw();
+      return;
+    }
     cursor = cursor.map((at, i) => Math.max(0, Math.min(example.tokens.length - 1, at + move[i])));
     draw();
   }
@@ -310,6 +354,14 @@
     for (const name of ["layer", "head"]) {
       pick[name].addEventListener("change", () => goTo(pick.layer.value, pick.head.value));
     }
+    byWord.addEventListener("change", () => {
+      group();
+      show();
+    });
+    several.addEventListener("change", () => {
+      selected.clear();
+      draw();
+    });
     for (const name of ["before", "after"]) pick[name].addEventListener("change", show);
     slider.addEventListener("input", () => {
       pick.after.value = slider.value;

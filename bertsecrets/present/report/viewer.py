@@ -18,6 +18,9 @@ from bertsecrets.results.verdicts import WORDS
 
 _STOPS = 33
 
+_PIECE, _WORD = "##", "\N{LOWER ONE EIGHTH BLOCK}"
+"""What marks a piece within a word in WordPiece, and one that begins a word in SentencePiece."""
+
 _LEVELS = (255, 63)
 """Steps to which weights are rounded: the finest that fits."""
 
@@ -155,6 +158,27 @@ def _values(cells: Sequence[str]) -> list[float | str | None]:
         return [None if cell is None else visible(cell) for cell in defined]
 
 
+def words_of(tokens: Sequence[str], special: Sequence[bool] = ()) -> list[int]:
+    """The number of each token's word, counted from 0; a special token is a word of its own.
+
+    A piece continues a word if it begins with ``##``, or, where pieces that begin a word are marked with ``\u2581``,
+    if it has no mark and no punctuation stands between.
+
+    >>> words_of(["[CLS]", "un", "##hap", "##py", "."]), words_of(["<s>", "▁un", "happy", "."], [True, *[False] * 3])
+    ([0, 1, 1, 1, 2], [0, 1, 1, 2])
+    """
+    marked = any(token.startswith(_WORD) for token in tokens)
+    words: list[int] = []
+    for at, token in enumerate(tokens):
+        joins = at > 0 and not (special and (special[at] or special[at - 1]))
+        if token.startswith(_PIECE) and len(token) > len(_PIECE):
+            continues = joins
+        else:
+            continues = joins and marked and token[:1].isalnum() and tokens[at - 1][-1:].isalnum()
+        words.append(words[-1] + (not continues) if words else 0)
+    return words
+
+
 def _encode(example: ViewerExample, levels: int) -> str:
     stages = [
         {"name": visible(name), "layers": [_pack(layer_HQK) for layer_HQK in _quantise(attention_LHQK, levels)]}
@@ -166,6 +190,7 @@ def _encode(example: ViewerExample, levels: int) -> str:
         "tokens": [visible(token) for token in example.tokens],
         "sentences": list(example.sentences),
         "special": list(example.special),
+        "words": words_of(example.tokens, example.special),
         "heads": heads,
         "levels": levels,
         "stages": stages,
