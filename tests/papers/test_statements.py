@@ -314,8 +314,8 @@ GOOD = yaml.safe_load((FOLDER / "clark_sep_half.yaml").read_text())
         ({"test": {**GOOD["test"], "column": "surface/seps"}}, "unknown column 'surface/seps'"),
         ({"test": {**GOOD["test"], "column": "surfaces/cls"}}, "unknown measure 'surfaces'; did you mean 'surface'"),
         ({"sauce": "x"}, "Unknown key"),
-        ({"paraphrase": "It is said."}, "give either quote, the source's own words, or paraphrase"),
-        ({"quote": ""}, "give either quote, the source's own words, or paraphrase"),
+        ({"paraphrase": "It is said."}, "give either quote (the source's own words) or paraphrase"),
+        ({"quote": ""}, "give either quote (the source's own words) or paraphrase"),
         ({"there": ""}, "expected a sentence: what the source measured"),
         ({"here": None}, "expected a sentence: what is measured here"),
     ],
@@ -363,8 +363,8 @@ def test_the_next_step_is_the_command_that_most_statements_lack(tmp_path: Path) 
     page = Ledger(names).write(find_runs([str(tmp_path / "run")])[0], tmp_path / "page").read_text("utf-8")
     steps = re.findall(r"<li>(.+?) <span.+?<code>(.+?)</code>", page)
     assert [(words, command.split("analysis=")[1].split()[0]) for words, command in steps] == [
-        ("To test “40 % of the heads can be removed without a loss that matters.” and 1 more", "prune"),
-        ("To test “Turning attention away from [SEP] hardly changes the answer.”", "sinks"),
+        ("To test “40 % of the heads can be removed without a relevant loss.” and 1 more", "prune"),
+        ("To test “Redirecting attention away from [SEP] hardly changes the prediction.”", "sinks"),
     ]
     assert all(str(made) in command for _, command in steps)
 
