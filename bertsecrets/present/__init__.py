@@ -1,1 +1,1 @@
-"""Words, tables, figures and pages of what was found; nothing here computes or loads a model."""
+"""Text, tables, figures and pages of findings; nothing here computes or loads a model."""

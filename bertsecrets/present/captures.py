@@ -8,10 +8,10 @@ from bertsecrets.results.captures import moment_name, read_examples, read_maps, 
 from bertsecrets.results.views import MeasureView
 
 _FEWEST_STEPS = 3
-"""Steps that the viewer has in any case: before, halfway through and after."""
+"""Steps that the viewer always includes: before, halfway and after."""
 
 _STEPS_BYTES = 16_000_000
-"""Bytes of captured maps, of all steps together, that the viewer holds; compressed they are a tenth of it."""
+"""Limit on the total bytes of captured maps in the viewer; compression reduces them to a tenth."""
 
 
 def section(view: MeasureView) -> Section | None:
@@ -40,7 +40,7 @@ PRESENTER = Presenter(section)
 
 
 def _spread(steps: Sequence[int], most: int) -> list[int]:
-    """At most so many of the steps, evenly spread, with the first and the last.
+    """At most this many steps, evenly spaced, including the first and the last.
 
     >>> _spread([0, 10, 20, 30, 40], 3), _spread([0, 10], 3)
     ([0, 20, 40], [0, 10])

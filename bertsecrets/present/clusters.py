@@ -1,4 +1,4 @@
-"""Groups of heads on pages: figure 6 of Clark et al. 2019, and how fine-tuning changed the distances between heads."""
+"""Groups of heads on pages: figure 6 of Clark et al. 2019, and changes of distances between heads in fine-tuning."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from bertsecrets.results.formatting import are, counted, head_label, heads_label
 from bertsecrets.results.views import LEVEL, MeasureView
 
 STABLE = 0.75
-"""Least stability of a group that can be relied on (Hennig 2007)."""
+"""Least stability of a reliable group (Hennig 2007)."""
 
 _NAMED, _PAIRS = 12, 5
 
@@ -23,7 +23,7 @@ _DISTANCES: dict[str, Callable[[Distance], str]] = {
 
 
 def section(view: MeasureView) -> Section | None:
-    """The heads in the plane and their groups, and how far fine-tuning moved them; None without distances."""
+    """The heads in the plane, their groups, and their movement in fine-tuning; None without distances."""
     space = view.fact(Space)
     if space is None or not view.has("within_layer"):
         return None
@@ -48,20 +48,20 @@ def section(view: MeasureView) -> Section | None:
     findings = []
     if space.p_layers == space.p_layers:
         findings.append(
-            f"Heads of one layer are {'' if space.p_layers < LEVEL else 'not significantly '}closer to each other than "
-            f"to heads of other layers: {number(space.within)} nats within layers, {number(space.between)} between "
-            f"them (permutation test, p {compared_p(space.p_layers)})."
+            f"Heads of the same layer are {'' if space.p_layers < LEVEL else 'not significantly '}closer to each "
+            f"other than to heads of other layers: {number(space.within)} nats within layers, {number(space.between)} "
+            f"between them (permutation test, p {compared_p(space.p_layers)})."
         )
     stable = sum(row.stability >= STABLE for row in groups)
     findings.append(
-        f"Of {counted(len(groups), 'group')} of heads, {stable} {are(stable)} stable over samples of the texts."
+        f"{counted(len(groups), 'group')} of heads; {stable} {are(stable)} stable over samples of the texts."
         if space.replicates
         else f"The heads form {counted(len(groups), 'group')}."
     )
     figures = [
         block(
             view.name,
-            "Heads near each other attend alike",
+            "Heads near each other attend similarly",
             head_space,
             "Figure 6 of Clark et al.: heads by layer and by group.",
             points_N2=[(row.x, row.y) for row in places],
@@ -86,7 +86,7 @@ def section(view: MeasureView) -> Section | None:
                 f"{view.name}_moved",
                 "Heads before and after fine-tuning, in one space",
                 moved_heads,
-                "How far each head moved among the heads of both models; the five that moved farthest are named.",
+                "Movement of each head among the heads of both models; the five that moved farthest are labelled.",
                 before_N2=[(row.x_before, row.y_before) for row in moved],
                 after_N2=[(row.x, row.y) for row in moved],
                 heads=heads,
@@ -99,12 +99,12 @@ def section(view: MeasureView) -> Section | None:
         findings,
         [
             "The distance of two heads is the Jensen-Shannon divergence of their attention, averaged over all tokens "
-            "(Clark et al. 2019, section 6); at most ln 2 = 0.693 nats. Groups are cut from a tree by Ward's linkage. "
-            "The stability of a group is its mean overlap (Jaccard index) with the nearest group in "
+            "(Clark et al. 2019, section 6); at most ln 2 = 0.693 nats. Groups come from cutting a Ward linkage "
+            "tree. The stability of a group is its mean overlap (Jaccard index) with the nearest group in "
             f"{space.replicates} bootstrap samples of the texts; below {STABLE} a group may be an artefact (Hennig "
-            "2007). With a stress of 0.2 or more the plane shows distances roughly."
+            "2007). With a stress of 0.2 or more, the plane shows distances only roughly."
         ],
-        [table(groups, columns, "Groups of heads"), table(nearest, _DISTANCES, "The heads most alike")],
+        [table(groups, columns, "Groups of heads"), table(nearest, _DISTANCES, "The most similar heads")],
         figures,
         head=None if farthest is None else (farthest.layer, farthest.head),
     )

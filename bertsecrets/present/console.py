@@ -15,10 +15,10 @@ _PRINTED = 5
 
 
 def print_lines(*lines: str) -> None:
-    """Print lines as they are, without breaking them: a path or a command over two lines could not be copied."""
+    """Print lines without breaking them, because a path or a command on two lines could not be copied."""
     console = Console()
     for line in lines:
-        # A string would be searched for markup, which a path may look like.
+        # A plain string would be searched for markup, which a path may resemble.
         console.print(Text(line), soft_wrap=True)
 
 
@@ -39,11 +39,11 @@ def print_summary(
     Args:
         console: Where to print.
         scores: The scores.
-        highlights: The heads that the report highlights, if any.
+        highlights: The heads highlighted in the report, if any.
         report_path: The report.
         answers: Headings and sentences that answer the question of the report.
-        findings: Sentences to print first, such as the answer, or those of an analysis.
-        steps: What to do next.
+        findings: Sentences to print first, such as the answer.
+        steps: Next steps.
     """
     for sentence in findings:
         console.print(Text(f"{sentence}\n"))

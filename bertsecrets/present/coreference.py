@@ -17,15 +17,17 @@ _BASELINES = {
     "rule_based": "the rules",
     "random": "a random mention",
 }
-_BEST = "The best head for each kind of mention, on documents that did not choose it"
+_BEST = "The best head for each kind of mention, on held-out documents"
 _UNIT = "share of mentions whose antecedent is found"
 
 _HEADS: dict[str, Callable[[Mentions], str]] = {
     "mentions": lambda row: f"{_NAMES[row.mention]} (n = {row.mentions:,})",
     "head (chosen in)": lambda row: f"{name_of(row)} ({row.chosen:.0%})",
     "antecedents found, %": lambda row: f"{row.accuracy:%}",
-    "by the head that is best for all": lambda row: f"{row.one_head:%}",
-    "chosen on the same": lambda row: f"{percent(row.chosen_on_all)} {head_label(row.layer_on_all, row.head_on_all)}",
+    "by the best head for all mentions": lambda row: f"{row.one_head:%}",
+    "chosen on the same documents": lambda row: (
+        f"{percent(row.chosen_on_all)} {head_label(row.layer_on_all, row.head_on_all)}"
+    ),
 }
 _DIFFERENCES: dict[str, Callable[[Baseline], str]] = {
     "mentions": lambda row: _NAMES[row.mention],
@@ -37,7 +39,7 @@ _DIFFERENCES: dict[str, Callable[[Baseline], str]] = {
 
 
 def section(view: MeasureView) -> Section | None:
-    """The best head for each kind of mention, beside rules; None if none was looked for."""
+    """The best head for each kind of mention, next to rules; None without such a search."""
     documents, rows, baselines = view.fact(Documents), view.found(Mentions), view.found(Baseline)
     if documents is None:
         return None
@@ -67,7 +69,7 @@ def section(view: MeasureView) -> Section | None:
         note="mentions of all documents",
         limits=(0.0, 1.0),
     )
-    # Where every candidate is an antecedent, nothing is learned about heads.
+    # If every candidate is an antecedent, the result is uninformative about heads.
     choice = not any(row.mention == "all" and row.baseline == "random" and row.accuracy.value >= 1 for row in baselines)
     return Section(
         view.title,
@@ -105,8 +107,8 @@ PRESENTER = Presenter(section, comparison)
 
 def _no_choice(documents: Documents) -> str:
     return (
-        f"The mentions of {documents.corpus} have no choice: every candidate is an antecedent, so any head and a "
-        "random mention are always right, and nothing is learned about heads."
+        f"The mentions of {documents.corpus} are uninformative about heads: every candidate is an antecedent, so any "
+        "head and a random mention are always correct."
     )
 
 
@@ -122,8 +124,8 @@ def _findings(rows: Sequence[Mentions], baselines: Sequence[Baseline], documents
         f"{words} {listed([_BASELINES[row.baseline] for row in some])}" for words, some in outcomes.items() if some
     ]
     sentences = [
-        f"On documents of {documents.corpus} that did not choose it, {name_of(first)} attends most to an antecedent "
-        f"for {first.accuracy:%} % of {counted(first.mentions, 'mention')}: {'; '.join(verdicts)}."
+        f"On held-out documents of {documents.corpus}, {name_of(first)} attends most to an antecedent for "
+        f"{first.accuracy:%} % of {counted(first.mentions, 'mention')}: {'; '.join(verdicts)}."
     ]
     others = rows[1:]
     better = [
@@ -133,37 +135,36 @@ def _findings(rows: Sequence[Mentions], baselines: Sequence[Baseline], documents
     ]
     if better and len(others) > 1:
         sentences.append(
-            f"For {listed(better)}, a head chosen for these mentions alone finds significantly more antecedents than "
+            f"For {listed(better)}, a head chosen for these mentions only finds significantly more antecedents than "
             "every baseline."
         )
     return sentences
 
 
 def _how(documents: Documents, scored: bool) -> str:
-    """How heads are chosen and scored, and what was left out."""
+    """How heads are chosen and scored, and what was excluded."""
     among = {
         "earlier": "the head words of earlier mentions in the window, as for the baselines",
         "others": "the head words of all other mentions in the window (baselines: of earlier ones)",
         "words": "all other words of the window (baselines: head words of earlier mentions)",
     }[documents.candidates]
-    windows = ", of which only the first of each counts" if documents.windows == "first" else ""
+    windows = ", of which only the first per document counts" if documents.windows == "first" else ""
     read = counted(documents.documents, "document")
     parts = [
-        f"From the head word of each mention, attention is compared over {among}, or over the names that the data set "
-        "offers (GAP), summed over the tokens of the attended word and averaged over those of the attending one "
-        "(Clark et al. 2019, section 4.3). The answer is right if the largest goes to an antecedent. "
+        f"From the head word of each mention, attention is compared over {among}, or over the data set's candidate "
+        "names (GAP), summed over the tokens of the attended word and averaged over those of the attending word "
+        "(Clark et al. 2019, section 4.3). The answer is correct if the largest attention goes to an antecedent. "
         + scored_elsewhere("documents", documents.splits)
-        + " P-values are twice the median of the splits', corrected over kinds and baselines (Holm). Rules: the first "
-        "that "
-        "applies of the same words; the same head word; agreement in person, number and gender; the nearest.",
+        + " P-values are twice the median over splits, corrected over kinds and baselines (Holm). Rules, in order: "
+        "the same words; the same head word; agreement in person, number and gender; the nearest mention.",
         "" if scored else f"{read} {are(documents.documents)} too few to choose and to score by.",
         f"{read} were read in {documents.texts:,} windows{windows}." if documents.texts > documents.documents else "",
         *(
-            f"{counted(count, 'mention')} {reason}, not counted."
+            f"Excluded: {counted(count, 'mention')} {reason}."
             for count, reason in (
-                (documents.outside, "with all antecedents outside of their window"),
-                (documents.vanished, "without a token of their own or of an antecedent"),
-                (documents.unanswered, "without an antecedent among the offered names"),
+                (documents.outside, "with all antecedents outside their window"),
+                (documents.vanished, "without a token, or without an antecedent with a token"),
+                (documents.unanswered, "without an antecedent among the candidate names"),
             )
             if count
         ),

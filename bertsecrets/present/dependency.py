@@ -12,7 +12,7 @@ from bertsecrets.present.report.content import Section
 from bertsecrets.results.formatting import MISSING, counted, number, p_value, percent
 from bertsecrets.results.views import Comparison, MeasureView
 
-_BEST = "The best head of each relation, on sentences that did not choose it"
+_BEST = "The best head of each relation, on held-out sentences"
 _UNIT = "share of words whose head is found"
 _PANELS, _ROWS = 12, 40
 
@@ -24,19 +24,19 @@ _COLUMNS: dict[str, Callable[[Relation], str]] = {
     "baseline (offset)": lambda row: f"{percent(row.baseline)} ({number(row.offset, 0, signed=True)})",
     "difference": lambda row: f"{row.gain:+%}",
     "p, corrected": lambda row: p_value(row.p_gain),
-    "chosen on the same": lambda row: percent(row.chosen_on_all),
+    "chosen on the same sentences": lambda row: percent(row.chosen_on_all),
 }
 
 
 def section(view: MeasureView) -> Section | None:
-    """The best head of each relation; None if none was looked for."""
+    """The best head of each relation; None without such a search."""
     treebank, rows = view.fact(Treebank), view.found(Relation)
     if treebank is None:
         return None
     if not rows:
         left = counted(treebank.sentences, "sentence")
         return Section(
-            view.title, [f"Heads are chosen on some sentences and scored on others; {left} leave none to do so."]
+            view.title, [f"Heads are chosen on some sentences and scored on others; {left} are too few for that."]
         )
     relations = [row for row in rows if row.relation != "all"]
     figure = best_heads_figure(
@@ -62,7 +62,7 @@ def section(view: MeasureView) -> Section | None:
         "dependency_heads",
         "How often each head points along a relation",
         head_panels,
-        f"The {counted(len(panels), 'most frequent relation')}, head by head, in the better of two directions.",
+        f"The {counted(len(panels), 'most frequent relation')}, head by head, in the better direction.",
         panels=panels,
         unit=f"{_UNIT}, better direction",
         note="words of all sentences",
@@ -94,10 +94,10 @@ def comparison(compared: Comparison) -> Section | None:
 
 
 def classes(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
-    """The relation that each head follows most beyond the best fixed offset; a dash for none.
+    """The relation in which each head exceeds the best fixed offset most; a dash for none.
 
-    Only where the better direction's share of the words is significantly above the offset's share of all words, taken
-    as it is, at a false discovery rate of 5 % over heads, directions and relations.
+    Only if the better direction's share of the words is significantly above the offset's share of all words (treated as
+    known), at a false discovery rate of 5 % over heads, directions and relations.
     """
     rows = {
         row.relation.replace(":", "_") + direction: row
@@ -118,7 +118,7 @@ PRESENTER = Presenter(section, comparison, classes)
 
 
 def _clearest(relations: Sequence[Relation]) -> Relation | None:
-    """The relation whose head most clearly finds more than every fixed offset."""
+    """The relation whose head most clearly beats every fixed offset."""
     return max((row for row in relations if row.beats_offsets), key=lambda row: row.gain.low, default=None)
 
 
@@ -127,15 +127,15 @@ def _findings(rows: Sequence[Relation], relations: Sequence[Relation], treebank:
     above = sum(row.beats_offsets for row in relations)
     sentences = [
         f"For {above or 'none'} of {counted(len(relations), 'relation')}, one head finds the syntactic head of a word "
-        f"significantly more often than every fixed offset, on sentences of {treebank.corpus} that did not choose it "
-        f"({treebank.splits} splits together, corrected over relations; one split alone would say "
+        f"significantly more often than every fixed offset, on held-out sentences of {treebank.corpus} "
+        f"({treebank.splits} splits combined, corrected over relations; a single split would give "
         f"{low if low == high else f'{low} to {high}'})."
         if relations
-        else "No relation is scored on its own: none has words to choose and to score by in every split"
+        else "No relation is scored separately, because none has words for choosing and scoring in every split"
         + (
             "."
             if treebank.min_count is None
-            else f" and {treebank.min_count} words in all; measure.dependency.min_count lowers the limit."
+            else f" and {treebank.min_count} words in total; measure.dependency.min_count lowers the limit."
         )
     ]
     if best := _clearest(relations):
@@ -144,7 +144,7 @@ def _findings(rows: Sequence[Relation], relations: Sequence[Relation], treebank:
         )
     if rows[0].relation == "all":
         sentences.append(
-            f"Over all relations {name_of(rows[0])} finds the heads of {rows[0].accuracy:%} % of all words, "
+            f"Over all relations, {name_of(rows[0])} finds the heads of {rows[0].accuracy:%} % of all words, "
             f"{_offset(rows[0])}."
         )
     return sentences

@@ -36,10 +36,10 @@ Masks = Mapping[str, NDArray[np.bool_]]
 
 
 def features_section(view: MeasureView) -> Section | None:
-    """Attention to each feature, compared with as many random words; None if no example has any.
+    """Attention to each feature, compared with random words; None if no example has any.
 
     Raises:
-        MissingColumnError: If the run is of a version without that comparison.
+        MissingColumnError: If the run comes from a version without that comparison.
     """
     names = [name for name in _occurring(view) if not name.endswith((UNIFORM, RANDOM, OVER_RANDOM))]
     if not names:
@@ -52,7 +52,7 @@ def features_section(view: MeasureView) -> Section | None:
         "examples": lambda name: f"{view.count(name):,}",
         "mean of heads": lambda name: _mean(view, name),
         "uniform": lambda name: _mean(view, name + UNIFORM),
-        "as many random words": lambda name: _mean(view, name + RANDOM),
+        "random words": lambda name: _mean(view, name + RANDOM),
         "heads above that": lambda name: f"{above[name].sum()} of {above[name].size}",
         "highest head (95 %)": lambda name: _strongest(view, name),
     }
@@ -62,13 +62,13 @@ def features_section(view: MeasureView) -> Section | None:
         [*_special_in_words(view, special), *sentence],
         [
             "Each number is the largest mean attention that a token with the feature receives, averaged over the "
-            "examples that have such a token (Kovaleva et al. 2019, section 4.4). The largest of several tokens "
-            "exceeds uniform attention, 1/L, even if a head ignores the feature: “as many random words” is what the "
-            "head would give on average if as many other words of the example had it. Heads are counted as above it by "
-            f"one-sided t tests of the differences over examples, at a false discovery rate of {LEVEL:.0%} over all "
-            "heads and features."
+            "examples with such a token (Kovaleva et al. 2019, section 4.4). The largest of several tokens exceeds "
+            "uniform attention, 1/L, even if a head ignores the feature: “random words” is the head's expected "
+            "number if the same number of random words of the example had the feature. Heads are counted as above it "
+            f"by one-sided t tests of the differences over examples, at a false discovery rate of {LEVEL:.0%} over "
+            "all heads and features."
         ],
-        [table(names, columns, "Features, over all heads, compared with as many random words")],
+        [table(names, columns, "Features, over all heads, compared with random words")],
         [*_special_figures(view, special), *_word_figure(view, words)],
         head=head,
     )
@@ -78,7 +78,7 @@ def pairs_section(view: MeasureView) -> Section | None:
     """Attention of [CLS] in the last layer, and between linked words; None if no example has either.
 
     Raises:
-        MissingColumnError: If the run is of a version without one of the comparisons.
+        MissingColumnError: If the run comes from a version without one of the comparisons.
     """
     names = _occurring(view)
     from_cls = [name for name in names if name.startswith(CLS_TO) and not name.endswith(RANDOM)]
@@ -102,19 +102,19 @@ def pairs_section(view: MeasureView) -> Section | None:
         "heads beyond both": lambda name: f"{beyond[name].sum()} of {beyond[name].size}",
         "furthest beyond position (95 %)": lambda name: _strongest(view, name + BEYOND),
     }
-    caption = "Linked words, and how much of the highest head's mean attention to them is left without position or word"
+    caption = "Linked words, and the highest head's mean attention to them beyond position and word"
     sentence, head = _furthest_beyond(view, beyond)
     return Section(
         view.title,
         [*_from_cls_in_words(view, from_cls), *sentence],
         [
-            "The largest attention between neighbours says little about syntax: a head that looks at the next token "
-            "finds most verbs of a subject (Kovaleva et al. 2019, section 4.5). “Beyond position” is the mean "
+            "The largest attention between neighbours says little about syntax: a head that attends to the next "
+            "token finds most verbs of a subject (Kovaleva et al. 2019, section 4.5). “Beyond position” is the mean "
             "attention over such pairs of tokens minus that between other words of the same sentences at the same "
-            "signed distance; 0 is expected of a head that attends by position only. “Beyond the word” is the mean "
-            "minus what the same second words get from the other words of the first one's sentence. Heads are counted "
-            f"as beyond both by one-sided t tests over examples, each at a false discovery rate of {LEVEL:.0%} over "
-            "all heads and kinds of words."
+            "signed distance; 0 is expected for a head that attends by position only. “Beyond the word” is the mean "
+            "minus the attention to the same second words from the other words of the first word's sentence. Heads "
+            "are counted as beyond both by one-sided t tests over examples, each at a false discovery rate of "
+            f"{LEVEL:.0%} over all heads and kinds of words."
         ],
         [table(pairs, columns, caption)] if pairs else [],
         [*_cls_figure(view, from_cls), *_pair_figures(view, beyond)],
@@ -126,7 +126,7 @@ FEATURES, PAIRS = Presenter(features_section), Presenter(pairs_section)
 
 
 def _occurring(view: MeasureView) -> list[str]:
-    """Columns with at least one example, without sums over all separators that repeat the only one."""
+    """Columns with at least one example, without sums over separators if there is only one."""
     names = [column.name for column in view.columns if view.has(column.name) and view.count(column.name)]
 
     def repeats(name: str) -> bool:
@@ -139,7 +139,7 @@ def _occurring(view: MeasureView) -> list[str]:
 
 
 def _beyond(view: MeasureView, names: Sequence[str], end: str) -> Masks:
-    """Which heads have a difference significantly above 0 in the columns that end so, tested together."""
+    """Which heads have a difference significantly above 0 in the columns with this suffix, corrected jointly."""
     beyond = view.beyond(dict.fromkeys((name + end for name in names), 0.0))
     return {name: beyond[name + end] for name in names}
 
@@ -149,7 +149,7 @@ def _mean(view: MeasureView, name: str) -> str:
 
 
 def _strongest(view: MeasureView, name: str) -> str:
-    """The head with the highest value of a column, with limits of the value that hold for all heads together."""
+    """The head with the highest value of a column, with simultaneous limits over all heads."""
     top = highest(view.value(name))
     return f"{head_label(*top)}: {picked(top, *view.grid(name), bounds=view.column(name).limits)}"
 
@@ -171,7 +171,7 @@ def _special_in_words(view: MeasureView, special: Sequence[str]) -> list[str]:
     mean_L = {name: np.nanmean(view.value(name), 1) for name in special}
     if len(view.value(special[0])) == 1:
         received = listed([f"{SPECIAL[name]} {number(means[0])}" for name, means in mean_L.items()])
-        return [f"In the only layer, tokens give on average {received} of their attention to special tokens."]
+        return [f"In the only layer, tokens give {received} of their attention to special tokens on average."]
     peaks = {name: int(np.nanargmax(means)) for name, means in mean_L.items()}
     told = [
         f"{SPECIAL[name]} equally in all layers ({number(means[0])})"
@@ -187,38 +187,38 @@ def _special_in_words(view: MeasureView, special: Sequence[str]) -> list[str]:
 
 
 def _furthest_above_random(view: MeasureView, above: Masks) -> tuple[list[str], tuple[int, int] | None]:
-    """A sentence on the head furthest above as many random words, and the head."""
+    """A sentence on the head furthest above random words, and the head."""
     if not above:
         return [], None
     ratios = {name: np.where(above_LH, _ratio(view, name), -1.0) for name, above_LH in above.items()}
     best = max(ratios, key=lambda name: float(np.nanmax(ratios[name])))
     if not above[best].any():
         kinds = f"any of the {len(above)} kinds of words" if len(above) > 1 else feature_label(best)
-        return [f"No head is shown to give {kinds} more than as many random words of the same examples."], None
+        return [f"No head gives {kinds} significantly more attention than random words of the same examples."], None
     top, label, count = highest(ratios[best]), feature_label(best), int(above[best].sum())
-    # The random words' numbers are those of the whole head: only the excess has an error of its own.
+    # The numbers of random words come from the same head, so only the excess has its own error.
     stderr_LH = view.stderr(best + OVER_RANDOM) / view.value(best + RANDOM)
     like = like_the_extreme(_ratio(view, best), stderr_LH, view.grid(best + OVER_RANDOM)[2])
     heads = f"{count} of {above[best].size} heads {'give' if count > 1 else 'gives'}"
     sentence = (
-        f"Furthest above as many random words of the same examples is attention to {label} in {head_label(*top)}, "
-        f"{ratios[best][top]:.1f} times as much; {heads if above[best].size > 1 else 'it is the only head, and gives'} "
-        f"{label} significantly more."
+        f"Furthest above random words of the same examples is attention to {label} in {head_label(*top)}, "
+        f"{ratios[best][top]:.1f} times as much; "
+        f"{heads if above[best].size > 1 else 'it is the only head, and gives'} {label} significantly more."
     )
     return [f"{sentence} {like}".strip()], top
 
 
 def _from_cls_in_words(view: MeasureView, from_cls: Sequence[str]) -> list[str]:
-    """What [CLS] attends to most in the last layer."""
+    """The main targets of [CLS] in the last layer."""
     if not from_cls:
         return []
     means = {name: float(np.nanmean(view.value(name)[-1])) for name in from_cls}
     told = [
-        f"{feature_label(name.removeprefix(CLS_TO))} ({number(means[name])}; as many random words get "
+        f"{feature_label(name.removeprefix(CLS_TO))} ({number(means[name])}; random words get "
         f"{number(float(np.nanmean(view.value(name + RANDOM)[-1])))})"
         for name in sorted(means, key=lambda name: -means[name])[:2]
     ]
-    return [f"In the last layer the mean attention of [CLS] over heads is highest to {', then to '.join(told)}."]
+    return [f"In the last layer, the mean attention of [CLS] over heads is highest to {', then to '.join(told)}."]
 
 
 def _furthest_beyond(view: MeasureView, beyond: Masks) -> tuple[list[str], tuple[int, int] | None]:
@@ -227,13 +227,13 @@ def _furthest_beyond(view: MeasureView, beyond: Masks) -> tuple[list[str], tuple
     furthest = {name: np.where(beyond_LH, view.value(name + BEYOND), -np.inf) for name, beyond_LH in beyond.items()}
     found = [name for name, beyond_LH in beyond.items() if beyond_LH.any()]
     if not found:
-        sentence = f"No head is shown to attend to any of {kinds} beyond both position and word."
+        sentence = f"No head attends to any of {kinds} significantly beyond both position and word."
         return [sentence] if beyond else [], None
     best = max(found, key=lambda name: float(furthest[name].max()))
     top, grid = highest(furthest[best]), view.grid(best + BEYOND)
     sentence = (
-        f"Of {kinds}, {len(found)} {have(len(found))} a head that attends to them beyond both "
-        f"position and word; furthest beyond position goes {head_label(*top)} for {pair_label(best)}, "
+        f"Of {kinds}, {len(found)} {have(len(found))} a head that attends to them beyond both position and word; "
+        f"furthest beyond position is {head_label(*top)} for {pair_label(best)}, "
         f"{picked(top, *grid, columns=len(beyond))}."
     )
     return [f"{sentence} {like_the_extreme(*grid)}".strip()], top
@@ -269,7 +269,7 @@ def _special_figures(view: MeasureView, special: Sequence[str]) -> list[FigureBl
 def _word_figure(view: MeasureView, words: Sequence[str]) -> list[FigureBlock]:
     if not words:
         return []
-    title = "Attention to words, in multiples of that to as many random words"
+    title = "Attention to words, as a multiple of attention to random words"
     panels = [
         HeadPanel(_panel(view, name, feature_label(name)), np.log2(np.maximum(_ratio(view, name), 2.0**_LOWEST)))
         for name in words
@@ -280,7 +280,7 @@ def _word_figure(view: MeasureView, words: Sequence[str]) -> list[FigureBlock]:
         head_panels,
         f"{title} (section 4.4 of Kovaleva et al.).",
         panels=panels,
-        unit="times as many random words",
+        unit="multiple of random words",
         note=sample_size([view.count(name) for name in words]),
         signed=True,
         ticks={
@@ -334,7 +334,8 @@ def _pair_figures(view: MeasureView, beyond: Masks) -> list[FigureBlock]:
                 HeadPanel(titles[name], view.value(name + BEYOND), beyond_LH) for name, beyond_LH in beyond.items()
             ],
             unit="attention beyond that at the same distance",
-            note=f"{counts}; pale: not shown beyond both position and word at a false discovery rate of {LEVEL:.0%}",
+            note=f"{counts}; pale: not significantly beyond both position and word at a false discovery rate of "
+            f"{LEVEL:.0%}",
             signed=False,
         ),
     ]

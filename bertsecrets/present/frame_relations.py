@@ -1,4 +1,4 @@
-"""Relation-specific heads on pages: figure 3 of Kovaleva et al. 2019, and how much of it needs no relation."""
+"""Relation-specific heads on pages: figure 3 of Kovaleva et al. 2019, and explanations without a relation."""
 
 from collections.abc import Callable, Sequence
 
@@ -29,14 +29,14 @@ from bertsecrets.results.views import LEVEL, MeasureView
 _LISTED, _OUTLINED, _PAIRS, _OFFSETS = 10, 5, 4, 5
 
 RELATION, OPEN = "relation", "no relation shown"
-"""Verdicts: the weight goes beyond all explanations without a relation, or is not shown to do so."""
+"""Verdicts: the weight significantly exceeds all explanations without a relation, or not."""
 
 
 def section(view: MeasureView) -> Section | None:
-    """The heads that attend along relations, and which of them no other explanation covers; None without links.
+    """The heads that attend along relations, and those without another explanation; None without links.
 
     Raises:
-        MissingColumnError: If the run is of a version without one of the tests.
+        MissingColumnError: If the run comes from a version without one of the tests.
     """
     links, offsets = view.fact(Links), view.found(Offset)
     if links is None or not view.has("weight"):
@@ -77,7 +77,7 @@ def section(view: MeasureView) -> Section | None:
         table(
             sorted(offsets, key=lambda row: -row.links)[:_OFFSETS],
             reached,
-            "What a head that attends to one fixed offset would score",
+            "Score of a head that attends to one fixed offset",
         ),
     ]
     if filters := view.found(Filter):
@@ -111,14 +111,14 @@ def section(view: MeasureView) -> Section | None:
             heads_of(
                 "over_position",
                 "Attention along frame relations beyond the same distance elsewhere",
-                "The same, minus the head's attention to other places at the same distance",
+                "The same, minus the head's attention to other positions at the same distance",
                 "difference of weights",
             ),
             block(
                 "frame_relations_baselines",
-                "Relation, distance, word or place?",
+                "Relation, distance, word or position?",
                 head_scatter,
-                "Attention to the link beyond three explanations that need no relation, a dot for each head.",
+                "Attention to the link beyond three explanations without a relation, a dot for each head.",
                 panels=[
                     ScatterPanel(
                         label, view.value(name).ravel(), view.value(f"over_{name}").ravel(), relation_LH.ravel()
@@ -154,18 +154,19 @@ def by_weight(view: MeasureView) -> list[tuple[int, int]]:
 
 
 def open_explanations(view: MeasureView) -> dict[str, NDArray[np.bool_]]:
-    """For each explanation without a relation, the heads ``[layers, heads]`` whose weight is not shown to exceed it.
+    """For each explanation without a relation, the heads ``[layers, heads]`` whose weight does not significantly exceed
+    it.
 
-    An undefined p-value shows nothing.
+    An undefined p-value is not significant.
 
     Raises:
-        MissingColumnError: If the run is of a version without one of the tests.
+        MissingColumnError: If the run comes from a version without one of the tests.
     """
     return {name: ~(view.value(f"p_{name}{CORRECTED}") < LEVEL) for name in BASELINES}
 
 
 def relation_heads(view: MeasureView) -> NDArray[np.bool_] | None:
-    """The heads ``[layers, heads]`` that go beyond all explanations; None in a run of a version without one of the
+    """The heads ``[layers, heads]`` that exceed all explanations; None in a run from a version without one of the
     tests.
     """
     tested = all(view.has(f"p_{name}{CORRECTED}") for name in BASELINES)
@@ -194,9 +195,9 @@ def _findings(view: MeasureView, links: Links, offsets: Sequence[Offset]) -> lis
     open_LH, best = open_explanations(view), by_weight(view)[0]
     left = [label for name, label in BASELINES.items() if open_LH[name][best]]
     beyond = (
-        f"not shown to go beyond {listed(left, 'or')}"
+        f"not significantly beyond {listed(left, 'or')}"
         if left
-        else "which goes beyond all three explanations without a relation"
+        else "which exceeds all three explanations without a relation"
     )
     elsewhere = ", ".join(f"{label} {number(view.value(name)[best])}" for name, label in BASELINES.items())
     weight = picked(best, *view.grid("weight"), bounds=(0.0, 1.0))
@@ -209,21 +210,21 @@ def _findings(view: MeasureView, links: Links, offsets: Sequence[Offset]) -> lis
         f"annotated frame relations: {weight}, {beyond} ({elsewhere}, uniform attention "
         f"{number(view.value('uniform')[best])}).",
         f"{int(relation_LH.sum())} of {counted(relation_LH.size, 'head')} attend along the relation beyond all three "
-        f"explanations (permutation tests, each corrected over heads, p < {LEVEL:g}). Heads not shown to go beyond: "
-        f"{number_open}. That an explanation is not ruled out does not mean that it is right.",
-        f"A head that only attends {where} would score {most.links / links.links:.3f}, the share of "
+        f"explanations (permutation tests, each corrected over heads, p < {LEVEL:g}). Heads not significantly beyond: "
+        f"{number_open}. An explanation that is not excluded need not be true.",
+        f"A head that always attends {where} would score {most.links / links.links:.3f}, the share of "
         f"{counted(links.links, 'link')} with a pair at this distance.",
     ]
     if links.alone:
         sentences.append(
-            f"{links.alone:,} of {counted(links.links, 'link')} cannot be compared with those of other sentences: none "
-            "of that length has one."
+            f"{links.alone:,} of {counted(links.links, 'link')} have no counterpart in another sentence of the same "
+            "length."
         )
     return sentences
 
 
 def _how(links: Links) -> str:
-    """How a sentence's number is made and tested."""
+    """How a sentence's number is computed and tested."""
     pairs = {"all": "all pairs of their tokens", "zip": "their tokens paired one by one"}[links.pairs]
     direction = {
         "element_to_target": "from the frame element to the word that evokes the frame",
@@ -232,10 +233,10 @@ def _how(links: Links) -> str:
     }[links.direction]
     return (
         f"A sentence's number is the largest attention weight {direction}, over {pairs} (Kovaleva et al. 2019, "
-        "section 4.2). “Same distance elsewhere” moves the pairs together to every other place of the sentence; "
-        "“same word from elsewhere” moves the attending tokens alone; “positions of other sentences' links” are "
-        "those of the links of equally long sentences, since elements stand early and targets late. Each test draws "
-        f"a place for every link {links.permutations:,} times; p-values are corrected over heads by the step-down "
+        "section 4.2). “Same distance elsewhere” moves the pairs together to every other position in the sentence; "
+        "“same word from elsewhere” moves only the attending tokens; “positions of other sentences' links” are those "
+        "of links in equally long sentences, because elements tend to be early and targets late. Each test draws a "
+        f"position for every link {links.permutations:,} times; p-values are corrected over heads by the step-down "
         f"max-T method (Westfall and Young 1993), so that {int(LEVEL * (links.permutations + 1))} drawings decide at "
         f"the level {LEVEL:g} for any number of heads."
     )

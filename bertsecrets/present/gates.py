@@ -19,14 +19,14 @@ _ROLES = {
     (True, True): FACILITATING,
     (False, False): INTERFERING,
     (False, True): IRRELEVANT,
-    # Open where it is pushed shut and shut where it is pushed open: the fits contradict each other.
+    # Open when pushed shut and closed when pushed open, so the fits contradict each other.
     (True, False): UNDECIDED,
 }
-"""What a head does for the task: whether its gate is open (from 0.5) when pushed shut, and when pushed open."""
+"""Role of a head by whether its gate is open (at least 0.5) when pushed shut, and when pushed open."""
 
 
 def _frozen_section(view: MeasureView) -> Section | None:
-    """Roles in words, both fits side by side, and the path to few heads."""
+    """Roles as text, both fits side by side, and the path to few heads."""
     fits = view.fact(GateFits)
     if fits is None or not view.has(SHUT):
         return None
@@ -40,7 +40,7 @@ def _frozen_section(view: MeasureView) -> Section | None:
             "Gates fitted on training examples with a penalty that pushes them shut (left) and open (right).",
             panels=[HeadPanel(column.label, view.value(column.name)) for column in view.columns],
             unit="mean gate over the fits",
-            note=f"{times} each; 1: the head is kept whole, 0: its output is zero",
+            note=f"{times} each; 1: the head is unchanged, 0: its output is zero",
             limits=(0, 1),
         )
     ]
@@ -66,7 +66,7 @@ def _frozen_section(view: MeasureView) -> Section | None:
                 f"{view.name}_path",
                 f"Change of {fits.metric} by heads kept: gates of the frozen model",
                 pruning_curves,
-                "Each point is a fit with a stronger penalty; heads are kept or removed whole.",
+                "Each point is a fit with a stronger penalty; heads are kept or removed entirely.",
                 points=[CurvePoint("gates", point.kept, point.change) for point in path],
                 count=fits.examples,
                 level=fits.level,
@@ -76,15 +76,15 @@ def _frozen_section(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            f"Of {counts.total()} heads, the gates of {counts[FACILITATING]} stay open when pushed shut "
-            f"(facilitating), those of {counts[INTERFERING]} shut when pushed open (interfering), and "
-            f"{counts[IRRELEVANT]} follow the push (irrelevant){undecided}."
+            f"Gates of {counts.total()} heads: {counts[FACILITATING]} remain open when pushed shut (facilitating), "
+            f"{counts[INTERFERING]} close when pushed open (interfering), and {counts[IRRELEVANT]} follow the push "
+            f"(irrelevant){undecided}."
         ],
         [
-            f"The model is frozen; a penalty of {fits.penalty:g} for each expected open gate pushes shut, its "
-            f"negative pushes open. {times} of {fits.steps} steps on {fits.choosing:,} training examples; a head's "
-            "gate is their mean, open from 0.5. Gates start open: with a stronger or longer push, fewer heads are "
-            "facilitating."
+            f"The model is frozen; a penalty of {fits.penalty:g} per expected open gate pushes gates shut, and its "
+            f"negative pushes them open. {times} of {fits.steps} steps on {fits.choosing:,} training examples; a "
+            "head's gate is their mean, and counts as open from 0.5. Gates start open, so fewer heads are "
+            "facilitating with a stronger or longer push."
         ],
         tables,
         blocks,
@@ -108,7 +108,7 @@ def _role_counts(view: MeasureView) -> Mapping[str, float]:
 
 
 def _learned_section(view: MeasureView) -> Section | None:
-    """How many heads are open in words, and the gates."""
+    """The number of open heads as text, and the gates."""
     if not view.has(GATE):
         return None
     gate_LH = view.value(GATE)
@@ -119,7 +119,7 @@ def _learned_section(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [f"{int(is_open.sum())} of {gate_LH.size} heads are open after fine-tuning with a penalty on open gates."],
-        [f"Open heads by {by_layer}. {between} gates are neither open nor shut (0.05 to 0.95)."],
+        [f"Open heads by {by_layer}. {between} gates are neither open nor closed (0.05 to 0.95)."],
         [Table(["step", "open heads"], history, "Open heads during fine-tuning")] if history else [],
         [
             block(
@@ -129,7 +129,7 @@ def _learned_section(view: MeasureView) -> Section | None:
                 "At the last validation.",
                 panels=[HeadPanel(column.label, view.value(column.name)) for column in view.columns],
                 unit="gate, probability",
-                note="1: the head is kept whole, 0: its output is zero",
+                note="1: the head is unchanged, 0: its output is zero",
                 limits=(0, 1),
             )
         ],

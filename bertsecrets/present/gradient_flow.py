@@ -26,17 +26,17 @@ def section(view: MeasureView) -> Section | None:
         steps=[step for step, _ in norms],
         norm_SL=norm_SL,
         ratio_SL=ratio_SL,
-        # Of anybody's module it is not known.
+        # Unknown for a user's own module.
         batch_size=view.run.config()["task"].get("training", {}).get("batch_size"),
     )
     return Section(
         view.title,
         [
-            f"Over {len(norms)} steps gradients were largest in layer {most} (mean norm {number(mean_L[most])}) and "
+            f"Over {len(norms)} steps, gradients were largest in layer {most} (mean norm {number(mean_L[most])}) and "
             f"smallest in layer {least} ({number(mean_L[least])})."
         ],
         [
-            "Norms are taken before clipping. The update ratio is the size of one optimiser step relative to the "
+            "Norms are computed before clipping. The update ratio is the size of one optimiser step relative to the "
             "weights."
         ],
         figures=[figure],

@@ -51,18 +51,19 @@ _MOST_CONTRASTS, _MOST_CHANGES = 12, 12
 _TOP = 5
 _LISTED, _OUTLINED = 10, 5
 _ROUNDING = 3e-7
-"""Largest difference of a number from its reference by float32 rounding alone."""
+"""Largest difference of a number from its reference due to float32 rounding."""
 
 SHORT = {INITIAL: "before fine-tuning", RANDOM: "random weights"}
-"""What a model that a measure is compared with is called in a heading."""
+"""Names of comparison models in headings."""
 
 _LONG = {INITIAL: "the model before fine-tuning", RANDOM: "a model with random weights"}
 
 
 def grid_section(view: MeasureView) -> Section | None:
-    """Every column as a heatmap and a row of a table, a sentence on the first head, and what ``view.shown`` asks for.
+    """Every column as a heatmap and a row of a table, a sentence on the top head, and the elements requested in
+    ``view.shown``.
 
-    Of whole layers the table has a row for each, since they are few and a heatmap of one column is hard to read.
+    For whole layers, the table has one row each, as they are few and a heatmap with one column is hard to read.
     """
     shown = view.shown
     columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
@@ -98,7 +99,7 @@ def grid_section(view: MeasureView) -> Section | None:
 
 
 def _listed(view: MeasureView, column: Column) -> list[HeadLine]:
-    """The first heads by a column; none if no head differs from its reference beyond rounding."""
+    """The top heads by a column; none if no head differs from its reference beyond rounding."""
     value_LH, stderr_LH, _ = view.grid(column.name)
     unchanged = view.shown.unchanged
     if unchanged is not None and np.nanmax(np.abs(value_LH - unchanged)) < _ROUNDING:
@@ -112,7 +113,7 @@ def _listed(view: MeasureView, column: Column) -> list[HeadLine]:
 
 
 def _ranked(view: MeasureView, column: Column, foremost: Sequence[HeadLine], section: Section) -> Section:
-    """A section with a list of the first heads, and sentences on the first head, those like it, and layers."""
+    """A section with a list of the top heads, and sentences on the top head, its ties, and layers."""
     shown = view.shown
     value_LH, stderr_LH, count_LH = view.grid(column.name)
     examples = counted(int(count_LH.max()), "example")
@@ -162,17 +163,17 @@ def _ranked(view: MeasureView, column: Column, foremost: Sequence[HeadLine], sec
 
 
 def _column_in_words(view: MeasureView, column: Column) -> str:
-    """Sentences on the highest head of a column, on its layers, and on what is above ``view.shown.beyond``."""
+    """Sentences on the highest head of a column, on its layers, and on heads above ``view.shown.beyond``."""
     value_LH, limit = view.value(column.name), view.shown.beyond
     sentences = [_extreme_in_words(view, column, view.shown.lowest)]
-    # Numbers that are the same everywhere need one sentence.
+    # Equal numbers everywhere need only one sentence.
     if np.isfinite(value_LH).any() and number(float(np.nanmin(value_LH))) != number(float(np.nanmax(value_LH))):
         sentences.append(_layers_in_words(value_LH, "mean"))
         if limit is not None and (over_LH := value_LH > limit).any():
             means = [
                 layer for layer, over_H in enumerate(over_LH) if over_H.any() and np.nanmean(value_LH[layer]) > limit
             ]
-            beyond = f"; so is the mean of {_layers(means)}" if means else ""
+            beyond = f"; the mean of {_layers(means)} too" if means else ""
             heads = counted(int(over_LH.sum()), "head")
             sentences.append(f"Above {limit:g}: {heads} of {_layers(np.flatnonzero(over_LH.any(1)))}{beyond}.")
     return " ".join(filter(None, sentences))
@@ -198,7 +199,7 @@ def _layers_in_words(value_LH: Array, mean: str) -> str:
 
 
 def _by_layer(view: MeasureView) -> list[FigureBlock]:
-    """Heads as dots by layer, of the columns that ``view.shown`` names."""
+    """Heads as dots by layer, for the columns listed in ``view.shown``."""
     panels: dict[str, list[LayerLine]] = {}
     names = [name for name in view.shown.by_layer if view.has(name)]
     for name in names:
@@ -222,7 +223,7 @@ def _by_layer(view: MeasureView) -> list[FigureBlock]:
 
 
 def _over_steps(view: MeasureView, named: Sequence[tuple[int, int]]) -> list[FigureBlock]:
-    """The columns that ``view.shown`` names at every validation."""
+    """The columns listed in ``view.shown`` at every validation."""
     blocks = []
     for name in view.shown.history:
         history = [(step, value_LH) for step, value_LH in view.history(name) if step > 0]
@@ -244,7 +245,7 @@ def _over_steps(view: MeasureView, named: Sequence[tuple[int, int]]) -> list[Fig
         )
         caption = f"{column.label[:1].upper()}{column.label[1:]} over every validation"
         caption += f", from step 0 ({start:g} by definition)" if start is not None else ""
-        caption += "; named: the heads of the list." if named else "."
+        caption += "; labelled: the listed heads." if named else "."
         blocks.append(
             FigureBlock(f"{view.name}_{name}_steps", figure, caption, "Line chart by layer and head over steps.")
         )
@@ -258,7 +259,7 @@ def _heads_table(grids: Mapping[Column, _Grid], lowest: bool) -> Table:
         mean = number(float(np.nanmean(grid[0])))
         name = "all heads" if _constant(column, grid[0]) else head_label(*head)
         rows.append([column.label, mean, name, picked(head, *grid, bounds=column.limits)])
-    return Table(["column", "mean over heads", f"{_rank(lowest)} head", "value (95 %, for all heads together)"], rows)
+    return Table(["column", "mean over heads", f"{_rank(lowest)} head", "value (95 %, simultaneous over heads)"], rows)
 
 
 def _layers_table(grids: Mapping[Column, _Grid]) -> Table:
@@ -283,7 +284,7 @@ def _rank(lowest: bool) -> str:
 
 
 def _without_values(labels: Sequence[str]) -> str:
-    return f"No head has a value, so that there is nothing to draw: {', '.join(labels)}."
+    return f"No head has a value, so there is nothing to draw: {', '.join(labels)}."
 
 
 def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
@@ -291,7 +292,7 @@ def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
     value_LH, stderr_LH, count_LH = view.grid(column.name)
     defined_N = value_LH[np.isfinite(value_LH)]
     noun = "layer" if view.of_layers else "head"
-    # A measure of one column is often called like it.
+    # A measure with one column often has the same name.
     alike = lower_first(view.title) == lower_first(column.label)
     subject = "" if alike or view.shown.each else f"{view.title}: "
     tail = ""
@@ -308,7 +309,7 @@ def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
             sentence = f"{column.label} is {number(float(defined_N.max()))} in all {defined_N.size} {noun}s."
         else:
             mean = number(float(defined_N.mean()))
-            # Labels such as “all tokens” would not read as what a head has; a title does.
+            # Labels such as “all tokens” do not read like a property of a head, but a title does.
             what = column.label if alike else f"value of “{column.label}”"
             sentence = f"{name} has the {_rank(lowest)} {what}, {most}; the {defined_N.size} {noun}s average {mean}."
             tail = f" {like_the_extreme(value_LH, stderr_LH, count_LH, lowest=lowest, layers=view.of_layers)}"
@@ -317,7 +318,7 @@ def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
 
 
 def _by_unit(columns: Sequence[Column], apart: Column | None = None) -> list[list[Column]]:
-    """Columns grouped by unit, which share a colour scale, but for one that is drawn apart."""
+    """Columns grouped by unit, which share a colour scale, except for columns drawn separately."""
     groups: dict[tuple[object, ...], list[Column]] = {}
     for column in columns:
         groups.setdefault((column.unit, column.limits, column == apart), []).append(column)
@@ -354,7 +355,7 @@ def highest(value_LH: Array) -> tuple[int, int]:
 
 
 def names_by_head(holds: Mapping[str, NDArray[np.bool_]], shape: tuple[int, ...]) -> list[list[str]]:
-    """The names that hold for each head as text ``[layers][heads]``; a dash for none."""
+    """The names that apply to each head as text ``[layers][heads]``; a dash for none."""
     layers, heads = shape
     return [
         [
@@ -407,7 +408,7 @@ def _change_in_words(view: MeasureView, other: str) -> str:
     if not change.differs_LH.any():
         return f"Compared with {_LONG[other]}, no head differs significantly in {title}."
     largest = change.largest
-    where = f" ({column.label}, the column in which most do)" if len(changes) > 1 else ""
+    where = f" ({column.label}, the column with the most)" if len(changes) > 1 else ""
     return (
         f"Compared with {_LONG[other]}, {int(change.differs_LH.sum())} of {change.delta_LH.size} heads differ "
         f"significantly in {title}{where}, most of all {head_label(*largest)} ({number(change.other_LH[largest])} "
@@ -424,7 +425,7 @@ def _change_panels(moving: Mapping[str, Change], labels: Mapping[str, str], titl
         title=title,
         unit=f"difference of {unit}" if unit else "difference",
         note=(
-            f"pale: may be chance (paired t test over examples, false discovery rate {LEVEL:.0%} over the heads of "
+            f"pale: not significant (paired t test over examples, false discovery rate {LEVEL:.0%} over the heads of "
             f"all columns){part}; {sample_size([change.count for change in shown.values()])}"
         ),
         signed=True,
@@ -455,15 +456,15 @@ def _change_table(compared: Mapping[str, Mapping[str, Change]], labels: Mapping[
 
 def _how_models_are_compared(with_random: bool) -> str:
     random = (
-        " The model with random weights has seen no text: what it shares comes from the architecture and the "
-        "positions of tokens."
+        " The model with random weights has seen no text, so similarities come from the architecture and token "
+        "positions."
         if with_random
         else ""
     )
     return (
         "“Higher here” and “lower here” count the heads with a significant difference: both models received the same "
-        "examples, and differences are tested over examples with a paired t test, corrected over heads and columns "
-        f"together.{random}"
+        "examples, and differences are tested with a paired t test over examples, corrected jointly over heads and "
+        f"columns.{random}"
     )
 
 
@@ -500,7 +501,7 @@ def grid_comparison(comparison: Comparison) -> Section | None:
         grids = grids_of[column.name]
         for label, grid in grids.items():
             rows += condition_rows(label, measure, column.name, grid.value_RLH, grid.stderr_RLH)
-        # Features that no example has, often coreferent words, would give an empty figure.
+        # Features without examples, often coreferent words, would give an empty figure.
         if not any(np.isfinite(grid.value_RLH).any() for grid in grids.values()):
             empty.append(column.label)
             continue
@@ -568,7 +569,7 @@ def _differences(
         if over == {True}
         else "tested over examples"
         if over == {False}
-        else "tested over seeds where there are several, else over examples"
+        else "tested over seeds if there are several, else over examples"
     )
     part = f"; the first {len(shown)} of {len(tested)} differences" if len(shown) < len(tested) else ""
     title = f"Differences: {lower_first(heading)}"
@@ -576,7 +577,7 @@ def _differences(
         [HeadPanel(name, test.delta_LH, test.p_LH <= LEVEL) for name, test in shown],
         title=title,
         unit=f"difference of {(column.unit or column.label).split(' (')[0]}",
-        note=f"pale: may be chance ({how}, false discovery rate {LEVEL:.0%} over the heads of all comparisons){part}",
+        note=f"pale: not significant ({how}, false discovery rate {LEVEL:.0%} over the heads of all comparisons){part}",
         signed=True,
     )
     block = FigureBlock(
@@ -590,7 +591,7 @@ def _differences(
 
 def _differences_in_words(what: str, tested: Sequence[tuple[str, Difference]]) -> str:
     if not any(np.isfinite(test.p_LH).any() for _, test in tested):
-        return f"Differences of {what} could not be tested: with one seed each they need two examples or more."
+        return f"Differences of {what} could not be tested, because with one seed each they need at least two examples."
     counts = [int((test.p_LH <= LEVEL).sum()) for _, test in tested]
     most = int(np.argmax(counts))
     name, test = tested[most]
@@ -599,16 +600,16 @@ def _differences_in_words(what: str, tested: Sequence[tuple[str, Difference]]) -
     heads = f"{counts[most]} of {test.delta_LH.size}"
     if len(tested) == 1:
         return f"{name}: {what} differs in {heads} heads{by}."
-    return f"Of {len(tested)} comparisons of {what} the one with most differing heads is {name}: {heads}{by}."
+    return f"Among {len(tested)} comparisons of {what}, {name} has the most differing heads: {heads}{by}."
 
 
 def _typical(stderr_RLH: Array) -> Array:
-    """Root mean square over replicates: an upper bound of the standard error of their mean."""
+    """Root mean square over replicates, an upper bound on the standard error of their mean."""
     return np.asarray(np.sqrt((stderr_RLH**2).mean(axis=0)))
 
 
 def left_out_panels(panels: Sequence[object]) -> str:
-    """The end of a note where a figure leaves conditions out."""
+    """The end of a note if a figure omits conditions."""
     return f"; the first {MOST_PANELS} of {len(panels)} conditions" if len(panels) > MOST_PANELS else ""
 
 
@@ -645,21 +646,19 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
 
 
 def _within_layers(value_RLH: Array) -> float:
-    """Mean rank correlation of heads with others of their layer, between any two replicates: without what they owe to
-    depth.
-    """
+    """Mean rank correlation of heads within layers between any two replicates, without the influence of depth."""
     rhos = [spearman_within(first_LH, second_LH) for first_LH, second_LH in combinations(value_RLH, 2)]
     return float(np.mean(rhos)) if rhos else math.nan
 
 
 def _lowest(value_N: Array) -> set[int]:
-    """The heads with the lowest values; a head without a value is not among them."""
+    """The heads with the lowest values; heads without a value are excluded."""
     defined = np.flatnonzero(np.isfinite(value_N))
     return set(defined[np.argsort(value_N[defined], kind="stable")[:_TOP]].tolist())
 
 
 def lowest_layer(value_LH: Array) -> int | None:
-    """The layer with the lowest mean over the heads that have a value; None if no head has one."""
+    """The layer with the lowest mean over heads with a value; None if no head has one."""
     defined = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
     return min(defined, key=lambda layer: float(np.nanmean(value_LH[layer]))) if defined else None
 
@@ -675,7 +674,7 @@ def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
     if len(defined) == 1:
         within = _within_layers(values[worst])
         beyond = f", {number(within, 2)} within layers" if math.isfinite(within) else ""
-        return f"The rank correlation of two seeds over heads is {number(defined[worst], 2)}{beyond}, by {title}."
+        return f"The rank correlation between two seeds over heads is {number(defined[worst], 2)}{beyond}, by {title}."
     if number(defined[worst], 2) == number(defined[best], 2):
         where = "both" if len(defined) == 2 else f"all {len(defined)}"
         return (
@@ -689,19 +688,19 @@ def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
 
 
 def correlation_in_words(correlation: RankCorrelation) -> str:
-    """A rank correlation with its limits and p-value, or why it is not judged; of heads also that within layers."""
+    """A rank correlation with its limits and p-value, or why it is untested; for heads, also the one within layers."""
     rho = number(correlation.rho, 2)
     if not math.isfinite(correlation.rho):
         return "undefined"
     if not math.isfinite(correlation.p_value):
-        return f"{rho} (not judged: fewer than {FEWEST_POINTS} points)"
+        return f"{rho} (not tested: fewer than {FEWEST_POINTS} points)"
     limits = [f"95 % interval {low_to_high(correlation.low, correlation.high, 2)}"] * math.isfinite(correlation.low)
     if correlation.within is None:
         return f"{rho} ({', '.join([*limits, f'permutation p {p_value(correlation.p_value)}'])})"
-    # No p-value of the total: too small where both follow depth steadily, it would be read as a finding.
+    # No p-value of the total, which is too small if both depend steadily on depth and would be read as a finding.
     total = f"{rho} ({limits[0]})" if limits else rho
     beyond = f", and {correlation_in_words(correlation.within)} within layers" if correlation.judged else ""
-    return f"{total}, including what both owe to depth{beyond}"
+    return f"{total}, including the dependence of both on depth{beyond}"
 
 
 def replicate_rows(label: str, replicates: Replicates) -> list[Mapping[str, object]]:

@@ -36,7 +36,7 @@ def confidence(view: MeasureView) -> Section | None:
 
 
 def integrated_gradients(view: MeasureView) -> Section | None:
-    """The shares by head, and whether they add up."""
+    """The shares by head, and a check of their sum."""
     section, sums = grid_section(view), view.fact(Completeness)
     if section is None or sums is None:
         return section
@@ -69,7 +69,7 @@ def _rises(view: MeasureView, mode: str) -> tuple[str, tuple[int, int]]:
     how = f"one-sided t tests over {count_LH.max():,} examples, false discovery rate {100 * LEVEL:g} %"
     above = "first-order estimate significantly above 0"
     if not matter:
-        largest = f"the largest, {rise} without {head_label(*top)}, may be chance"
+        largest = f"the largest, {rise} without {head_label(*top)}, is not significant"
         return (
             f"None of {heads} heads has a {above} in mode {mode} ({how}); "
             f"{largest if value_LH[top] > 0 else 'no estimate is above 0'}."
@@ -93,9 +93,9 @@ def gradient(view: MeasureView) -> Section | None:
     if not view.has("gradient_all") or not view.count("gradient_all"):
         return None
     loss, meaning = (
-        ("The loss of masked words", "that of masked words, as in the paper")
+        ("The loss of masked words", "the loss of masked words, as in the paper")
         if view.name == "masked_lm_gradient"
-        else ("The loss", "that of the task; the paper's is that of masked words (masked_lm_gradient)")
+        else ("The loss", "the task loss; the paper uses the loss of masked words (masked_lm_gradient)")
     )
     labels = {
         column.name.removeprefix("product_"): column.label.removeprefix("attention × gradient, ")
@@ -136,12 +136,12 @@ def gradient(view: MeasureView) -> Section | None:
     figures.append(
         block(
             f"{view.name}_heads",
-            "Gradients with respect to attention to special tokens, over those to other tokens",
+            "Gradients with respect to attention to special tokens, relative to other tokens",
             head_panels,
             "Head by head.",
             panels=panels,
             unit="log2 of the ratio",
-            note=f"pale: may be chance (paired t test over examples, false discovery rate {LEVEL:.0%}); {note}",
+            note=f"pale: not significant (paired t test over examples, false discovery rate {LEVEL:.0%}); {note}",
             signed=True,
         )
     )
@@ -153,11 +153,11 @@ def gradient(view: MeasureView) -> Section | None:
             if np.isfinite(gradients[name]).any()
         ],
         [
-            "Absolute gradient of an example's loss with respect to a head's attention from one token to another, all "
-            "other weights held fixed, averaged over the pairs with a token of the class, then over examples (Clark et "
-            f"al. 2019, section 3.2). The loss is {meaning}. Compare classes within a layer: layers differ in scale. A "
-            "small gradient says that a small change of the attention hardly changes the loss; analysis=sinks turns "
-            "all of it away."
+            "Absolute gradient of an example's loss with respect to a head's attention from one token to another, "
+            "all other weights held fixed, averaged over the pairs with a token of the class, then over examples "
+            f"(Clark et al. 2019, section 3.2). The loss is {meaning}. Compare classes within a layer, because layers "
+            "differ in scale. A small gradient means that a small change of the attention hardly changes the loss; "
+            "analysis=sinks redirects all of it."
         ],
         [_classes_by_layer(labels, gradients, products)],
         figures,
@@ -203,7 +203,7 @@ def _classes_by_layer(
 
 
 def _layer_means(value_LH: Array) -> Array:
-    """Means over the heads of each layer that have a value; NaN where none has."""
+    """Means over the heads of each layer with a value; NaN if none has one."""
     return np.ma.masked_invalid(value_LH).mean(axis=1).filled(np.nan)  # type: ignore[no-any-return]
 
 
@@ -222,29 +222,30 @@ def relevance(view: MeasureView) -> Section | None:
     }
     tops = list(enumerate(np.nanargmax(value_LH, axis=1).tolist()))
     weights = (
-        "get half of the relevance of a product, which goes on to queries and keys"
+        "receive half of the relevance of a product and pass it on to queries and keys"
         if how.consider_attention
-        else "are held fixed: relevance goes on to the values"
+        else "are held fixed, so relevance passes to the values"
     )
-    signs = " Positive and negative contributions to an output each hand down half of its relevance (alpha-beta rule)."
+    signs = " Positive and negative contributions to an output each pass down half of its relevance (alpha-beta rule)."
     return Section(
         view.title,
         [
             f"{head_label(*top).capitalize()} has the highest share of its layer's relevance: "
-            f"{picked(top, value_LH, stderr_LH, count_LH, bounds=(0.0, 1.0))}, where equal shares would be "
-            f"{number(1 / value_LH.shape[1])}. {like_the_extreme(value_LH, stderr_LH, count_LH)}"
+            f"{picked(top, value_LH, stderr_LH, count_LH, bounds=(0.0, 1.0))}, compared with "
+            f"{number(1 / value_LH.shape[1])} for equal shares. {like_the_extreme(value_LH, stderr_LH, count_LH)}"
         ],
         [
-            "Relevance of a head to the logit of the predicted class, by layer-wise relevance propagation through the "
-            "whole encoder, as a share of the absolute relevances of the layer's heads (Voita et al. 2019). Attention "
-            f"weights {weights}.{signs * (how.rule == 'alpha_beta')} Shares compare the heads of one layer, not layers."
+            "Relevance of a head to the logit of the predicted class, by layer-wise relevance propagation through "
+            "the whole encoder, as a share of the absolute relevances of the layer's heads (Voita et al. 2019). "
+            f"Attention weights {weights}.{signs * (how.rule == 'alpha_beta')} Shares are comparable within a layer, "
+            "not between layers."
         ],
         [table(tops, columns, "The top head of each layer", folded=True)],
         [
             _panels(
                 view,
                 [name],
-                f"Relevance of heads to the answer{', with its sign' * signed}",
+                f"Relevance of heads to the prediction{', with its sign' * signed}",
                 count=f"{view.count(name):,} examples",
                 signed=signed,
             )
@@ -254,7 +255,7 @@ def relevance(view: MeasureView) -> Section | None:
 
 
 def shapley(view: MeasureView) -> Section | None:
-    """Values of all heads, which of them differ from 0, and what they add up to."""
+    """Values of all heads, which of them differ from 0, and their sum."""
     worths = view.found(Worth)
     if not worths or view.step is None or not view.count(worths[0].quantity):
         return None
@@ -263,7 +264,7 @@ def shapley(view: MeasureView) -> Section | None:
     value_LH = view.value(names[0])
     order = np.argsort(-value_LH, axis=None, kind="stable").tolist()
     few = len(order) <= 2 * _ENDS
-    which = "All heads" if few else f"The {_ENDS} heads of highest and of lowest value"
+    which = "All heads" if few else f"The {_ENDS} heads with the highest and the lowest values"
     columns: dict[str, Callable[[tuple[int, int]], str]] = {}
     for name in names:
         columns |= {name: _value(view, name), f"{name}: p": _p(p_values[name])}
@@ -272,10 +273,10 @@ def shapley(view: MeasureView) -> Section | None:
         [_adds_up(view, worth, p_values[worth.quantity]) for worth in worths],
         [
             f"Heads are disabled (mode {worths[0].mode}) one after another in random orders; a head's value is the "
-            "mean fall of the score, or rise of the mean loss, when its turn comes. In every order the values add up "
-            "to the difference between the whole model and the model without heads. Errors are those of sampling "
-            f"orders on these {counted(worths[0].examples, 'example')} (Held and Yang 2023, who truncate orders; here "
-            "none is)."
+            "mean decrease of the score, or increase of the mean loss, at its turn. In every order, the values add "
+            "up to the difference between the intact model and the model without heads. Errors are from sampling "
+            f"orders on these {counted(worths[0].examples, 'example')} (Held and Yang 2023, but without truncated "
+            "orders)."
         ],
         [
             _by_head(
@@ -311,7 +312,7 @@ def direct_effects(view: MeasureView) -> Section | None:
         return None
     names = ["direct", "total", "undone"]
     p_values = view.differs(names)
-    # The last layer has no later one: its difference is rounding.
+    # The last layer has no later layers, so its difference is rounding.
     p_values["undone"][-1] = np.nan
     direct_LH, undone_LH = view.value("direct"), view.value("undone")
     harmful = int(((p_values["direct"] <= LEVEL) & (direct_LH > 0)).sum())
@@ -328,8 +329,8 @@ def direct_effects(view: MeasureView) -> Section | None:
         )
     elif early is not None and early.direct is not None:
         sentence += (
-            " Summed over all heads below the last layer, the direct effect may be 0, so the share of it that later "
-            "layers undo cannot be told."
+            " Summed over all heads below the last layer, the direct effect may be 0, so the share compensated by "
+            "later layers is undefined."
         )
     columns = {
         "direct": _value(view, "direct"),
@@ -339,15 +340,17 @@ def direct_effects(view: MeasureView) -> Section | None:
     }
     largest = np.argsort(-np.abs(direct_LH), axis=None, kind="stable")[:_LISTED].tolist()
     caption = "Heads by the size of their direct effect on the loss (t test over examples, corrected)"
-    title = "Effect of disabling a head on the loss: alone, with the reaction of later layers, and the difference"
+    title = (
+        "Effect of disabling a head on the loss: direct, total (with the reaction of later layers), and the difference"
+    )
     return Section(
         view.title,
         [sentence],
         [
-            f"Each head is disabled alone{f' (mode {early.mode})' if early else ''}. For its direct effect, later "
-            "layers add to the residual stream what they add in the unedited model, so that they neither repair nor "
-            "worsen the harm; the layer's own feed-forward network reacts, and layer normalisation rescales the "
-            "changed stream. Direct minus total is what later layers undo."
+            f"Each head is disabled singly{f' (mode {early.mode})' if early else ''}. For its direct effect, later "
+            "layers contribute the same to the residual stream as in the intact model, so they neither compensate "
+            "nor amplify the harm; the layer's own feed-forward network reacts, and layer normalisation rescales the "
+            "changed stream. Direct minus total is the compensation by later layers."
         ],
         [_by_head(direct_LH.shape[1], largest, columns, caption)],
         [_panels(view, names, title, p_values, f"{view.count('direct'):,} examples")],
@@ -363,7 +366,7 @@ def _panels(
     *,
     signed: bool = True,
 ) -> FigureBlock:
-    """Heatmaps of columns of one unit, over ``count``; pale where a number may be 0."""
+    """Heatmaps of columns with one unit, over ``count``; pale where a number may be 0."""
     panels = [
         HeadPanel(view.column(name).label, view.value(name), p_values[name] <= LEVEL if p_values else None)
         for name in names
@@ -378,7 +381,7 @@ def _panels(
 def _by_head(
     heads: int, order: Sequence[int], columns: Mapping[str, Callable[[tuple[int, int]], str]], caption: str
 ) -> Table:
-    """A folded table of heads, given by their places in the order of layer and head."""
+    """A folded table of heads, given by their indices in the order of layer and head."""
     rows = [divmod(place, heads) for place in order]
     return table(rows, {"head": lambda head: head_label(*head), **columns}, caption, folded=True)
 

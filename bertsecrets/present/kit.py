@@ -1,4 +1,4 @@
-"""What presenters share: tables from rows, blocks of figures, and the best heads of several conditions."""
+"""Shared code of presenters: tables from rows, blocks of figures, and the best heads of several conditions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ class OfHead(Protocol):
 
 
 class Scored(OfHead, Protocol):
-    """The best head for something, chosen on some texts and scored on others."""
+    """The best head for a task, chosen on some texts and scored on others."""
 
     @property
     def accuracy(self) -> Estimate: ...
@@ -64,7 +64,7 @@ def intervals(
     names: tuple[str, str] = ("", ""),
     **settings: Any,
 ) -> Figure:
-    """A dot with its interval for each row beside a baseline; ``names`` of both for the legend, others as
+    """A dot with its interval for each row, next to a baseline; ``names`` of both for the legend, other arguments as in
     ``interval_rows``.
     """
     drawn = [IntervalRow(label(row), (e := value(row)).value, e.low, e.high, baseline(row)) for row in rows]
@@ -74,9 +74,9 @@ def intervals(
 def scored_elsewhere(units: str, splits: int) -> str:
     """How heads are chosen on some units and scored on others, in two sentences."""
     return (
-        f"The best head is chosen on a third of the {units} and scored on the others; the paper chooses and scores on "
-        f"the same {units} (last column). Numbers are medians over {splits} random splits, intervals the medians of "
-        f"97.5 % limits, which cover at 95 % although splits share {units}."
+        f"The best head is chosen on a third of the {units} and scored on the rest; the paper chooses and scores on "
+        f"the same {units} (last column). Numbers are medians over {splits} random splits; intervals are medians of "
+        f"97.5 % limits, which have 95 % coverage although splits share {units}."
     )
 
 
@@ -92,16 +92,16 @@ def best_heads_figure(
     texts: str,
     splits: int,
 ) -> FigureBlock:
-    """The best head for each kind of thing with its interval, beside the share that a baseline gets right.
+    """The best head for each kind with its interval, next to the share that a baseline gets right.
 
-    ``thing`` says what the head of a row finds, ``rival`` what the baseline is called, ``texts`` what chose and scored
-    the heads.
+    ``thing`` describes what the head of a row finds, ``rival`` the baseline, ``texts`` the texts for choosing and
+    scoring.
     """
     return block(
         name,
         title,
         intervals,
-        f"The best heads beside {rival}.",
+        f"The best heads next to {rival}.",
         rows=rows,
         label=lambda row: f"{thing(row)} (layer {row.layer} · {row.head})",
         value=lambda row: row.accuracy,
@@ -110,9 +110,8 @@ def best_heads_figure(
         unit=unit,
         limits=(0, 1),
         reference=None,
-        note=f"bars: 95 % intervals; {texts}, a third to choose, the others to score, over {splits} splits; layers and "
-        "heads "
-        "count from 0",
+        note=f"bars: 95 % intervals; {texts}, a third for choosing, the rest for scoring, over {splits} splits; layers "
+        "and heads are counted from 0",
     )
 
 
@@ -126,16 +125,16 @@ def best_heads(
     caption: str,
     share: str,
 ) -> Section | None:
-    """The best head for each kind of thing by condition, chosen on some texts and scored on others; None without any.
+    """The best head for each kind by condition, chosen on some texts and scored on others; None without any.
 
     Args:
         comparison: The conditions.
         rows_of: The best heads of a run.
-        heading: Heading of the things that heads find.
-        thing: What the head of a row finds.
+        heading: Heading of the kinds.
+        thing: Label of what the head of a row finds.
         baseline: The share that a row's baseline gets right.
         caption: Caption of the table.
-        share: What the numbers and those in brackets are, as a sentence without its end.
+        share: Description of the numbers and those in brackets, as a sentence without its end.
     """
     cells: dict[str, dict[str, str]] = {}
     grid_rows: list[Mapping[str, object]] = []

@@ -1,4 +1,4 @@
-"""Attention patterns on pages: figure 2 of Kovaleva et al. 2019, the pattern of each head, and how both moved."""
+"""Attention patterns on pages: figure 2 of Kovaleva et al. 2019, the pattern of each head, and their changes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,36 +17,33 @@ from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.run import INITIAL, TRAINING
 from bertsecrets.results.views import Comparison, MeasureView
 
-NAMED = (
-    "patterns named by a classifier that learned from language models' labels, 77 to 87 % right on models it had "
-    "not met"
-)
+NAMED = "patterns assigned by a classifier trained on language models' labels, 77 to 87 % accurate on unseen models"
 """The end of the notes under figures of shares."""
 
 ANNOTATED = (
-    "A convolutional classifier assigns each map to one of the five patterns of Kovaleva et al. 2019 (section 4.1), or "
-    "to none where two are about as probable. It learned from generated maps and from maps that language models, not "
-    "people, had labelled. On maps of three models, each left out of training in turn, 87, 83 and 77 % of its answers "
-    "agreed with such labels (docs/patterns.md): expect one map in eight to one in four to be named wrongly."
+    "A convolutional classifier assigns each map to one of the five patterns of Kovaleva et al. 2019 (section 4.1), "
+    "or to none if two are about equally probable. It was trained on generated maps and on maps labelled by language "
+    "models, not people. On maps of three models, each held out of training in turn, 87, 83 and 77 % of its "
+    "predictions agreed with such labels (docs/patterns.md): expect one map in eight to one in four to be wrong."
 )
-"""What the names of patterns are worth."""
+"""Reliability of the pattern labels."""
 
 _MOMENTS = 20
-"""At most so many validations have a bar."""
+"""Largest number of validations with a bar."""
 
 _WIDEST = (
-    "bars at the end of a share: 95% intervals of the mean over heads, at their widest (as if all heads' errors went "
-    "the same way)"
+    "bars at the end of a share: 95% intervals of the mean over heads, conservatively assuming that all heads' "
+    "errors have the same sign"
 )
 
 
 def section(view: MeasureView) -> Section | None:
-    """Shares of the patterns, the pattern of each head, and how both moved; None without patterns."""
+    """Shares of the patterns, the pattern of each head, and their changes; None without patterns."""
     if not all(view.has(name) for name in NAMES):
         return None
     share_LHC, error_LHC = _shares(view)
     if np.isnan(share_LHC).all():
-        return Section(view.title, paragraphs=["No example has the 8 tokens that a map needs to show a pattern."])
+        return Section(view.title, paragraphs=["No example has the 8 tokens required for a pattern."])
     note = f"{NAMED}; {sample_size(view.grid(NAMES[0])[2])}"
     every = _bar("all heads", share_LHC, error_LHC)
     layers = [_bar(f"layer {at}", share_LHC[at : at + 1], error_LHC[at : at + 1]) for at in range(len(share_LHC))]
@@ -60,7 +57,7 @@ def section(view: MeasureView) -> Section | None:
         [_main(share_LHC, every.share_C), *sentences],
         [f"{ANNOTATED} Shares depend on the classifier as well as on the model."],
         [
-            Table(["pattern", "share of maps", "head that shows it most"], rows, "± half of a 95% interval"),
+            Table(["pattern", "share of maps", "head with the highest share"], rows, "± half of a 95% interval"),
             *transitions,
         ],
         [
@@ -79,7 +76,7 @@ def section(view: MeasureView) -> Section | None:
 
 
 def classes(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
-    """The pattern that at least half of a head's maps show; a dash for none."""
+    """The pattern of at least half of a head's maps; a dash for none."""
     if not all(view.has(name) for name in NAMES):
         return {}
     labels = [*map(pattern_label, PATTERNS), MISSING]
@@ -87,7 +84,7 @@ def classes(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
 
 
 def comparison(compared: Comparison) -> Section | None:
-    """Shares of the patterns over all heads by condition, and every column as of any grid."""
+    """Shares of the patterns over all heads by condition, and every column as in the default section."""
     bars, counts, seeds = [], [], []
     for label, replicates in compared.replicates.items():
         grids = [grid for name in NAMES if (grid := replicates.grids(name)) is not None]
@@ -100,13 +97,13 @@ def comparison(compared: Comparison) -> Section | None:
     heads = grid_comparison(compared)
     if not bars or heads is None:
         return heads
-    over = "over seeds (Student's t)" if min(seeds) > 1 else "over seeds where there are several, else over examples"
+    over = "over seeds (Student's t)" if min(seeds) > 1 else "over seeds if there are several, else over examples"
     free_N = [float(bar.share_C[[NAMES.index(name) for name in ("heterogeneous", "block")]].sum()) for bar in bars]
     most, least = int(np.argmax(free_N)), int(np.argmin(free_N))
     others = f" of {bars[most].name} and {free_N[least]:.0%} of those of {bars[least].name}" if len(bars) > 1 else ""
     finding = (
-        f"Heterogeneous and block maps, the possibly informative ones of Kovaleva et al., are {free_N[most]:.0%} of "
-        f"the maps{others}; theirs are 32% (MRPC) to 61% (QQP)."
+        "Heterogeneous and block maps, which Kovaleva et al. consider potentially informative, are "
+        f"{free_N[most]:.0%} of the maps{others}; in the paper 32% (MRPC) to 61% (QQP)."
     )
     rows = [
         [
@@ -152,7 +149,7 @@ def _main(share_LHC: Array, share_C: Array) -> str:
     named = ", ".join(f"{name} {n}" for name, n in sorted(counts.items(), key=lambda item: -item[1]) if n)
     most = int(share_C.argmax())
     return (
-        f"By the classifier's names, the most frequent pattern of maps is {pattern_label(NAMES[most])} "
+        f"According to the classifier, the most frequent pattern is {pattern_label(NAMES[most])} "
         f"({share_C[most]:.0%}); of {main_LH.size} heads {(main_LH >= 0).sum()} show one pattern in at least half of "
         f"their maps{': ' * bool(named)}{named}."
     )
@@ -164,9 +161,7 @@ def _highest(share_LH: Array) -> str:
 
 
 def _movement(view: MeasureView, note: str) -> tuple[list[str], list[Table], list[FigureBlock]]:
-    """From the model before its fine-tuning, or the first step at which patterns were named, up to now; empty without
-    either.
-    """
+    """Changes since the model before fine-tuning, or since the first step with patterns; empty without either."""
     before = view.at(INITIAL)
     steps = [step for step in view.rows.steps(view.name, NAMES[0], TRAINING) if view.step is None or step < view.step]
     training = [view.at(TRAINING, step) for step in steps]
@@ -184,13 +179,13 @@ def _movement(view: MeasureView, note: str) -> tuple[list[str], list[Table], lis
     transitions = Table(
         [f"{start} (rows), at step {view.step}", *labels],
         [[label, *map(str, count_C)] for label, count_C in zip(labels, counts.tolist(), strict=True)],
-        "Heads by the pattern that at least half of their maps show",
+        "Heads by the pattern of at least half of their maps",
     )
     figure = block(
         "patterns_steps",
         "Patterns during training",
         pattern_bars,
-        # From the end: the last one counts.
+        # From the end, as the last one must be included.
         bars=bars[:: -math.ceil(len(bars) / _MOMENTS)][::-1],
         note=f"{note}; {_WIDEST}",
     )
@@ -199,7 +194,7 @@ def _movement(view: MeasureView, note: str) -> tuple[list[str], list[Table], lis
     named_LH = (before_LH >= 0) & (after_LH >= 0)
     sentence = (
         f"Compared with the model {start}, {((before_LH != after_LH) & named_LH).sum()} of the {named_LH.sum()} heads "
-        f"that show a pattern both times changed it; the share that moved most is {pattern_label(NAMES[most])}, by "
+        f"with a pattern both times changed it; the share that changed most is {pattern_label(NAMES[most])}, by "
         f"{number(100 * change_C[most], 1, signed=True)} percentage points."
     )
     return [sentence], [transitions], [figure] * (len(moments) > 2)

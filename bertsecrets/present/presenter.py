@@ -1,4 +1,4 @@
-"""What makes the pages of an experiment from what a run found."""
+"""The presentation of an experiment's findings on pages."""
 
 import importlib
 import inspect
@@ -26,7 +26,7 @@ def _nothing(view: MeasureView) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Presenter:
-    """How an experiment is shown: functions of what was found, without a model; those left out are those of any grid.
+    """How an experiment is shown: functions of its findings, without a model; omitted ones use the default for grids.
 
     Args:
         section: The section of a run's page; None if there is nothing to show.
@@ -44,15 +44,15 @@ class Presenter:
 
 
 def presenter_of(declaration: Declaration, trusted: Sequence[str] = ()) -> Presenter:
-    """The presenter of a declared experiment; that of any grid if it names none, or one that is not available.
+    """The presenter of a declared experiment; the default for grids if it has none, or an unavailable one.
 
-    A run's folder is data and must not cause imports, except from this package and of presenters that installed
-    packages offer. Another presenter is used only if its module is already imported, or is once the classes that the
-    current command names are.
+    A run's folder is data and must not cause imports, except from this package and of presenters of installed packages.
+    Other presenters are used only if their module is already imported, or gets imported with the classes in the current
+    command.
 
     Args:
         declaration: The declaration in the run's folder.
-        trusted: Further classes that may be imported, each as :func:`~bertsecrets.doors.resolve` reads it.
+        trusted: Further classes that may be imported, each in the form of :func:`~bertsecrets.doors.resolve` reads it.
 
     Raises:
         UserError: If one of ``trusted`` is needed and cannot be imported.
@@ -64,19 +64,19 @@ def presenter_of(declaration: Declaration, trusted: Sequence[str] = ()) -> Prese
 
 
 def _guarded(presenter: Presenter, name: str) -> Presenter:
-    """Another package's presenter, whose errors do not keep a page from being made."""
+    """Another package's presenter, whose errors do not prevent the page."""
 
     def guarded(part: Callable[..., Any], otherwise: Callable[[Any, str], Any]) -> Callable[..., Any]:
         def made(found: Any) -> Any:
             try:
                 return part(found)
             except (RecordError, MissingColumnError):
-                # Of the run's files, which pages tell themselves.
+                # Errors of the run's files, which pages report themselves.
                 raise
             except Exception as error:
-                # Whatever the package raises: a page says what failed.
+                # The package can raise anything; a page reports the failure.
                 return otherwise(
-                    found, f"The presenter '{name}' failed ({error_text(error)}); correct it, and make the page again."
+                    found, f"The presenter '{name}' failed ({error_text(error)}); correct it, and rebuild the page."
                 )
 
         return made
@@ -96,7 +96,7 @@ def _guarded(presenter: Presenter, name: str) -> Presenter:
 
 
 def _named(name: str, kind: str, trusted: Sequence[str]) -> object:
-    """What ``module:name`` names, if its module may be imported or is; None without it."""
+    """The object ``module:name``, if its module is or may be imported; otherwise None."""
     module, _, attributes = name.partition(":")
     if is_ours(module) or name in [point.value for point in offers(kind).values()]:
         try:
@@ -108,6 +108,6 @@ def _named(name: str, kind: str, trusted: Sequence[str]) -> object:
             load_named("_target_", target)
     value: object = sys.modules.get(module)
     for part in attributes.split("."):
-        # Some modules import others when an attribute is asked for.
+        # Some modules import others on attribute access.
         value = inspect.getattr_static(value, part, None)
     return value

@@ -38,13 +38,13 @@ _SCORES: dict[str, Callable[[ProbeScore], str]] = {
     "weights": lambda row: f"{row.weights:,}",
 }
 _DIFFERENCES: dict[str, Callable[[Difference], str]] = {
-    "difference": lambda row: f"{LABELS[row.first]} less {LABELS[row.second]}",
+    "difference": lambda row: f"{LABELS[row.first]} minus {LABELS[row.second]}",
     "UAS, points": lambda row: f"{row.uas:+%}",
 }
 
 
 def section(view: MeasureView) -> Section | None:
-    """The scores of the probes, and the weights of the attention-only one; None without probes."""
+    """The scores of the probes, and the weights of the attention-only probe; None without probes."""
     probed, scores = view.fact(Probed), view.found(ProbeScore)
     if probed is None:
         return None
@@ -62,9 +62,8 @@ def section(view: MeasureView) -> Section | None:
             "Scores of the probes.",
             rows=drawn,
             unit="share of words",
-            note=f"UAS: right head, LAS: and right relation; bars: 95 % intervals over sentences; {probed.words:,} "
-            "words of "
-            f"{counted(probed.sentences, 'sentence')} of {probed.corpus}",
+            note="UAS: correct head, LAS: also correct relation; bars: 95 % intervals over sentences; "
+            f"{probed.words:,} words of {counted(probed.sentences, 'sentence')} of {probed.corpus}",
             limits=(0, 1),
             reference=None,
             value="probe",
@@ -76,12 +75,11 @@ def section(view: MeasureView) -> Section | None:
             f"{view.name}_weights",
             "Weights of heads in the attention-only probe",
             head_panels,
-            "What the attention-only probe relies on; a positive weight speaks for a word as the head.",
+            "Weights of the attention-only probe; a positive weight favours a word as the head.",
             panels=panels,
             unit=view.columns[0].unit,
-            note="what one standard deviation of a head's attention from a word to its possible syntactic head (left), "
-            "or back "
-            "(right), adds to the score",
+            note="contribution to the score of one standard deviation of a head's attention from a word to its "
+            "possible syntactic head (left), or back (right)",
             signed=True,
         )
         figures.append(weights)
@@ -93,7 +91,7 @@ def section(view: MeasureView) -> Section | None:
         lines = [
             ["neighbouring words", f"{structural.neighbours:%}"],
             *([f"{state_label(row.state)}{', chosen' * row.chosen}", f"{row.uuas:%}"] for row in states),
-            ["chosen less the embeddings", f"{structural.gain:+%}"],
+            ["chosen minus embeddings", f"{structural.gain:+%}"],
         ]
         caption = "Structural probe: edges of the trees, without direction"
         tables.append(Table(["vectors of", "edges found, %"], lines, caption))
@@ -102,7 +100,7 @@ def section(view: MeasureView) -> Section | None:
 
 
 def comparison(compared: Comparison) -> Section | None:
-    """The share of right heads of each probe by condition."""
+    """The share of correct heads of each probe by condition."""
     found = {
         condition: [of_seed for view in replicates.views if (of_seed := _shares(view))]
         for condition, replicates in compared.replicates.items()
@@ -117,7 +115,7 @@ def comparison(compared: Comparison) -> Section | None:
         if any(shares):
             rows.append([label, *(percent(float(np.mean(some))) if some else MISSING for some in shares)])
     words = (
-        f"Share of words with the right head, in percent; {seeds_in_words([len(seeds) for seeds in found.values()])}."
+        f"Share of words with the correct head, in percent; {seeds_in_words([len(seeds) for seeds in found.values()])}."
     )
     title = next(iter(compared.replicates.values())).title
     return Section(title, [], [words], [Table(["probe", *found], rows, "Probes by condition")])
@@ -143,7 +141,7 @@ def state_label(state: int) -> str:
 
 
 def _shares(view: MeasureView) -> dict[str, Estimate]:
-    """Share of right heads of each probe, of the structural one of edges."""
+    """Share of correct heads of each probe, and of edges for the structural probe."""
     chosen = [(STRUCTURAL, row.uuas) for row in view.found(HiddenState) if row.chosen]
     return dict([*((row.probe, row.uas) for row in view.found(ProbeScore)), *chosen])
 
@@ -174,7 +172,7 @@ def _findings(
 
 
 def _how(probed: Probed, scores: Sequence[ProbeScore], structural: Structural | None) -> str:
-    """How probes are trained and scored, and what was left out."""
+    """How probes are trained and scored, and what was excluded."""
     where = (
         f"one half of the sentences ({probed.trained_on:,}) and scored on the other"
         if probed.halves
@@ -182,28 +180,28 @@ def _how(probed: Probed, scores: Sequence[ProbeScore], structural: Structural | 
     )
     parts = [
         "The encoder is frozen. The attention-only probe has one weight for each head and direction; with words, the "
-        "weights depend on the vectors of both words (Clark et al. 2019, section 5). Each word chooses its head by "
-        f"itself. Probes are trained on {where}. UAS is the share of words with the right head, LAS of those with the "
-        "right head and relation, named by a classifier of what the probe sees of the arc. Punctuation is "
-        f"{'' if probed.punctuation else 'not '}scored. Intervals are 95 % limits over {probed.replicates} bootstrap "
-        "samples of sentences, without the randomness of training."
+        "weights depend on the vectors of both words (Clark et al. 2019, section 5). Each word chooses its head "
+        f"independently. Probes are trained on {where}. UAS is the share of words with the correct head, LAS the "
+        "share with correct head and relation, predicted by a classifier from the probe's inputs for the arc. "
+        f"Punctuation is {'' if probed.punctuation else 'not '}scored. Intervals are 95 % limits over "
+        f"{probed.replicates} bootstrap samples of sentences, without variation in training."
     ]
     if any(row.control is not None for row in scores):
         parts.append(
             "In the control task every word type attaches to itself, the first or the last word, drawn at random "
-            "(Hewitt and Liang 2019); selectivity is UAS less the score of the same probe trained on it."
+            "(Hewitt and Liang 2019); selectivity is UAS minus the score of the same probe trained on it."
         )
     if structural is not None:
         parts.append(
             f"The structural probe maps hidden states linearly to {structural.rank} dimensions in which squared "
-            "distances of two words are to be their distance in the tree (Hewitt and Manning 2019); its smallest "
-            f"spanning tree is compared with the annotated one: {structural.edges:,} edges, without direction. "
-            f"{structural.chosen_on:,} training sentences are held out to choose the layer."
+            "distances between words approximate their distance in the tree (Hewitt and Manning 2019); its minimum "
+            f"spanning tree is compared with the annotated tree: {structural.edges:,} edges, without direction. "
+            f"{structural.chosen_on:,} training sentences are held out for choosing the layer."
         )
     if probed.vectors:
-        parts.append(f"Word vectors: {probed.vectors}; {probed.without_vector:,} scored words have none.")
+        parts.append(f"Word vectors: {probed.vectors}; {probed.without_vector:,} scored words have no vector.")
     if probed.truncated:
-        parts.append(f"{counted(probed.truncated, 'sentence')} too long and left out.")
+        parts.append(f"{counted(probed.truncated, 'sentence')} skipped because they are too long.")
     if probed.vanished:
-        parts.append(f"{counted(probed.vanished, 'word')} without a token of their own do not count.")
+        parts.append(f"{counted(probed.vanished, 'word')} without a token do not count.")
     return " ".join(parts)

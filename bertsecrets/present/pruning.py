@@ -1,4 +1,4 @@
-"""Removed heads on pages: what can go together with a guarantee, its curves, and heads removed before fine-tuning."""
+"""Removed heads on pages: the smallest model that passes its test, curves, and heads removed before fine-tuning."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +31,10 @@ from bertsecrets.results.views import Comparison, MeasureView
 from bertsecrets.statistics.replicates import Interval, mean_interval
 
 KEPT_AXIS, CHANGE_OF = "pruning/heads_kept", "pruning/change_of_"
-"""The x axis of the curves in W&B, and what their names begin with."""
+"""The x axis of the curves in W&B, and the prefix of their names."""
 
 _OUT_OF_REACH = 100_000
-"""More examples than these are not worth a number."""
+"""Above this many examples, no number is given."""
 
 _ORDERS = "Heads are removed from left to right, in the order of each score; random and reversed are controls."
 
@@ -43,7 +43,7 @@ _READABLE_BANDS = 5
 
 
 def section(view: MeasureView) -> Section | None:
-    """The guarantee in words, the curves and their table; None without a search."""
+    """The test result as text, the curves and their table; None without a search."""
     pruned = Pruned.of(view)
     if pruned is None:
         return None
@@ -73,7 +73,7 @@ def section(view: MeasureView) -> Section | None:
 
 
 def scalars(view: MeasureView) -> Mapping[str, float]:
-    """Heads of the smallest model with the guarantee; of all if none has it."""
+    """Number of heads of the smallest model that passed; all heads if none did."""
     pruned = Pruned.of(view)
     if pruned is None:
         return {}
@@ -81,7 +81,7 @@ def scalars(view: MeasureView) -> Mapping[str, float]:
 
 
 def curves(view: MeasureView) -> Mapping[str, Sequence[Mapping[str, float]]]:
-    """The change of score, in points, of each score's order by the number of heads kept; of random orders, the mean."""
+    """The change of score, in points, in each score's order by number of heads kept; the mean for random orders."""
     pruned = Pruned.of(view)
     if pruned is None:
         return {}
@@ -93,7 +93,7 @@ def curves(view: MeasureView) -> Mapping[str, Sequence[Mapping[str, float]]]:
 
 
 def kept_classes(name: str) -> Callable[[MeasureView], Mapping[str, Sequence[Sequence[str]]]]:
-    """What says ``kept`` or ``removed`` of each head, under a name; nothing without the column :data:`KEPT`."""
+    """Text ``kept`` or ``removed`` for each head, under a name; empty without the column :data:`KEPT`."""
     words = {1.0: "kept", 0.0: "removed"}
 
     def classes(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
@@ -110,7 +110,7 @@ def curve_points(pruned: Pruned) -> list[CurvePoint]:
 
 
 def answer_in_words(pruned: Pruned) -> str:
-    """The outcome in a few words, the title of the page: what is ruled out, or else the largest loss that is not."""
+    """The outcome in a few words, as the title of the page: the loss that is excluded, or its upper bound."""
     search, chosen = pruned.search, pruned.chosen
     verdict = (
         f"a loss of {search.metric} of {in_points(search.margin)} or more {_verdict(pruned)}"
@@ -128,7 +128,7 @@ def answer_in_words(pruned: Pruned) -> str:
 
 
 def guarantee_in_words(pruned: Pruned) -> str:
-    """The outcome as a sentence, with the examples that show it."""
+    """The outcome as a sentence, with the number of examples."""
     search, chosen = pruned.search, pruned.chosen
     examples = counted(search.examples, "example") + (
         " (if the head table is of others)"
@@ -146,14 +146,14 @@ def guarantee_in_words(pruned: Pruned) -> str:
 
 
 def _verdict(pruned: Pruned) -> str:
-    """Whether the loss of the shown model is ruled out, and that within classes if it was tested."""
+    """Whether the loss of the shown model, and within classes if tested, is excluded."""
     search, chosen = pruned.search, pruned.chosen
     if search.class_margin is None:
         return "is ruled out" if chosen.holds else "is not ruled out"
     of_class = f"one of {in_points(search.class_margin)} of accuracy within a class"
     if chosen.holds:
         return f"is ruled out, as is {of_class}"
-    # A class may fail where the score does not.
+    # A class may fail although the score passes.
     return f"is ruled out, {of_class} is not" if chosen.bound < search.margin else "is not ruled out"
 
 
@@ -169,7 +169,7 @@ def _needed(pruned: Pruned) -> str:
 
 
 def lost_most_in_words(groups: Sequence[Group], by: str = "class") -> str:
-    """The group that loses most, with the limits of its loss, as the end of a sentence; empty if none loses."""
+    """The group with the largest loss, with its limits, as the end of a sentence; empty if none loses."""
     worst = min((group for group in groups if group.by == by), key=lambda group: group.change.value, default=None)
     if worst is None or worst.change.value >= 0:
         return ""
@@ -177,7 +177,7 @@ def lost_most_in_words(groups: Sequence[Group], by: str = "class") -> str:
 
 
 def in_points(margin: float) -> str:
-    """A margin in words.
+    """A margin as text.
 
     >>> in_points(0.01), in_points(0.025)
     ('1 point', '2.5 points')
@@ -186,19 +186,19 @@ def in_points(margin: float) -> str:
 
 
 def search_in_words(search: Search) -> str:
-    """Which search on these examples it was and what error it spent; empty for results of earlier versions."""
+    """The number of the search on these examples and its error rate; empty for results of earlier versions."""
     if not search.number:
         return ""
     return (
         f"This is search {search.number} for a smaller model on these "
-        f"examples{'' if search.counted else ' as far as is known'}; each spends two thirds of the error that is "
-        f"left, so that all together keep {search.confidence:.0%} confidence: this one is tested at "
+        f"examples{'' if search.counted else ' as far as is known'}; each search spends two thirds of the remaining "
+        f"error rate, so that all searches have a joint confidence of {search.confidence:.0%}: this one is tested at "
         f"{100 * search.level:.4g}%."
     )
 
 
 def knee_in_words(pruned: Pruned) -> str:
-    """Where the loss of the chosen order begins: from there on, the interval of every smaller model lies below 0."""
+    """Where the loss of the chosen order starts: from there on, the interval of every smaller model is below 0."""
     metric, total = pruned.search.metric, pruned.search.heads
     points = sorted(
         (point for point in pruned.order if math.isfinite(point.change.value)), key=lambda point: -point.kept
@@ -232,10 +232,10 @@ def knee_in_words(pruned: Pruned) -> str:
 
 def _how(pruned: Pruned) -> str:
     search = pruned.search
-    when = "anew after each step" if search.iterative else "once, on the whole model"
+    when = "after each step" if search.iterative else "once, on the intact model"
     recovery = (
-        f" After each step the model is fine-tuned for {counted(search.recovery_epochs, 'epoch')} on the examples "
-        "that choose heads."
+        f" After each step the model is fine-tuned for {counted(search.recovery_epochs, 'epoch')} on the selection "
+        "examples."
         if search.recovery_epochs
         else ""
     )
@@ -245,9 +245,9 @@ def _how(pruned: Pruned) -> str:
         else f"Scores are computed {when}, on {search.choosing:,} training examples; the"
     )
     return (
-        f"{computed} head least worth keeping goes first, and a removed head's output is zero.{recovery} Models are "
-        "tested from the largest to the smallest, up to the first that fails, so that the stated confidence holds for "
-        f"all that passed. {search_in_words(search)}"
+        f"{computed} lowest-ranked head is removed first, and a removed head's output is zero.{recovery} Models are "
+        "tested from largest to smallest, up to the first failure, so that the stated confidence applies to all that "
+        f"passed. {search_in_words(search)}"
     ).strip()
 
 
@@ -257,13 +257,13 @@ def _source_in_words(pruned: Pruned) -> list[str]:
         return []
     scores, come = ("scores", "come") if len(names) > 1 else ("score", "comes")
     return [
-        f"The {scores} {listed(names)} {come} from a head table. Where a table was measured on the examples of the "
-        "test, they chose the order too, and nothing is guaranteed."
+        f"The {scores} {listed(names)} {come} from a head table. If a table was measured on the test examples, these "
+        "also determined the order, and the test is not valid."
     ]
 
 
 def _costs_table(pruned: Pruned) -> Table:
-    """The models of the chosen order: what they cost and how they score."""
+    """The models of the chosen order: their cost and score."""
     search = pruned.search
     batches = dict.fromkeys(timing.batch for timing in pruned.timings)
     times = {(timing.attempt, timing.batch): timing for timing in pruned.timings}
@@ -286,12 +286,14 @@ def _costs_table(pruned: Pruned) -> Table:
         "loss": lambda point: number(point.loss),
     }
     threads = f" with {counted(search.threads, 'thread')}" if search.device == "cpu" else ""
-    timed = f"; latency on {search.device}{threads}, in parentheses the share of the whole model's" if batches else ""
+    timed = (
+        f"; latency on {search.device}{threads}, in parentheses the share of the original model's" if batches else ""
+    )
     return table(
         pruned.order,
         columns,
         f"Heads removed by {pruned.order[0].label}: parameters and FLOPs (one example of {search.length} tokens) as "
-        f"shares of the whole model's {search.parameters:,} and {search.flops:,}{timed}; {search.metric} "
+        f"shares of the original model's {search.parameters:,} and {search.flops:,}{timed}; {search.metric} "
         f"{number(search.score)}, loss {number(search.loss)} with all heads; p-value of the test of "
         f"{pruned.chosen.kept} heads {p_value(pruned.chosen.p_margin)}",
     )
@@ -312,7 +314,7 @@ def _scores_table(pruned: Pruned) -> Table:
     sizes = dict.fromkeys(point.kept for point in pruned.points)
     rows = [[str(kept), *(cell(by_kept[kept]) for by_kept in by_score.values())] for kept in sizes]
     orders = len({point.order for point in pruned.points if point.score == RANDOM})
-    random = f"; of random, the mean of {orders} orders and in brackets their range" if orders > 1 else ""
+    random = f"; for random, the mean of {orders} orders, with their range in brackets" if orders > 1 else ""
     return Table(
         ["heads kept", *by_score],
         rows,
@@ -335,17 +337,17 @@ def _costs_figure(pruned: Pruned) -> FigureBlock:
         "pruning_costs",
         f"Change of {search.metric} by cost, heads removed by {points[0].label}",
         pruning_costs,
-        "Parameters and FLOPs are counted, latencies measured on models whose heads are cut out of the weights.",
+        "Parameters and FLOPs are counted; latencies are measured on models with the heads cut out of the weights.",
         changes=[point.change for point in points],
         shares=shares,
         margin=search.margin,
-        note=f"costs as shares of the whole model's; band: {search.confidence:.0%} interval over examples; dashed: the "
-        f"loss that matters; {sample_size(search.examples)}",
+        note=f"costs as shares of the original model's; band: {search.confidence:.0%} interval over examples; dashed: "
+        f"the margin; {sample_size(search.examples)}",
     )
 
 
 def comparison(compared: Comparison) -> Section | None:
-    """Mean curves over seeds by condition, and how many heads can go in each seed; None if no run was pruned."""
+    """Mean curves over seeds by condition, and the number of removable heads per seed; None if no run was pruned."""
     findings, rows = [], []
     blocks: list[FigureBlock] = []
     for condition, replicates in compared.replicates.items():
@@ -375,8 +377,8 @@ def comparison(compared: Comparison) -> Section | None:
         "Pruned heads",
         findings,
         [
-            "Intervals over seeds are Student's t; a run's random orders count as one, their mean. The guarantee of "
-            "each seed is a test over examples, in that run's own report."
+            "Intervals over seeds use Student's t; a run's random orders are averaged. The test of each seed is over "
+            "examples, in that run's own report."
         ],
         [Table(header, rows, "Change of score with half of the heads")],
         blocks,
@@ -388,7 +390,7 @@ def _removed_in_words(condition: str, runs: Sequence[Pruned]) -> str:
     removed = [str(run.search.heads - run.chosen.kept if run.chosen.holds else 0) for run in runs]
     examples = counted(search.examples, "example")
     if not any(point.from_table for run in runs for point in run.order):
-        examples += " that did not choose them"
+        examples += " not used for choosing them"
     return (
         f"{condition}: {listed(removed)} of {search.heads} heads can go in "
         f"{f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} with a loss of {search.metric} of "
@@ -398,7 +400,7 @@ def _removed_in_words(condition: str, runs: Sequence[Pruned]) -> str:
 
 
 def over_seeds(runs: Sequence[Pruned]) -> dict[str, dict[int, Interval]]:
-    """Score -> heads kept -> mean change of score over runs with its interval, for what all runs have."""
+    """Score -> heads kept -> mean change of score over runs with its interval, for entries common to all runs."""
     means = [_means(run) for run in runs]
     intervals: dict[str, dict[int, Interval]] = {}
     for score, kept in means[0]:
@@ -422,10 +424,10 @@ def curves_over_seeds(
     intervals: Mapping[str, Mapping[int, Interval]],
     published: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
 ) -> Figure:
-    """Mean curves over seeds of all scores, with their intervals where there are few.
+    """Mean curves over seeds of all scores, with their intervals if there are few.
 
     Args:
-        published: Points of other people's curves: heads kept and change of the score.
+        published: Points of published curves: heads kept and change of the score.
     """
     search, labels = runs[0].search, {point.score: point.label for point in runs[0].points}
     return pruning_curves(
@@ -448,7 +450,7 @@ PRESENTER = Presenter(section, comparison, kept_classes("pruning"), scalars, cur
 
 
 def _first_section(view: MeasureView) -> Section | None:
-    """How many heads were kept in fine-tuning, and which."""
+    """The number of heads kept in fine-tuning, and which."""
     removed = view.fact(Removed)
     if removed is None or not view.has(KEPT):
         return None
@@ -456,12 +458,12 @@ def _first_section(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            f"The model was fine-tuned with {removed.kept} of {removed.heads} heads; {removed.label} chose the {gone} "
-            "that were removed before."
+            f"The model was fine-tuned with {removed.kept} of {removed.heads} heads; the {gone} removed before were "
+            f"chosen by {removed.label}."
             if gone
             else f"The model was fine-tuned with all {removed.heads} heads."
         ],
-        ["A sweep over callbacks.prune.keep and seed shows what the removal costs, on its comparison page."],
+        ["A sweep over callbacks.prune.keep and seed shows the cost of the removal on its comparison page."],
         figures=[
             block(
                 view.name,

@@ -1,4 +1,4 @@
-"""Which heads cannot be told from the highest or lowest one, in a sentence."""
+"""Which heads do not differ significantly from the highest or lowest, as a sentence."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,14 @@ def picked(
     columns: int = 1,
     digits: int = 3,
 ) -> str:
-    """The mean of a head that was picked among all, with 95 % limits that hold for all heads together.
+    """The mean of a head selected among all, with simultaneous 95 % limits over all heads.
 
     Args:
         head: Layer and head.
         value_LH, stderr_LH, count_LH: Means, their standard errors and numbers of examples of all heads.
         bounds: The smallest and the largest possible mean; None if there are none.
-        columns: Number of columns whose heads it was picked among.
-        digits: Digits after the point.
+        columns: Number of columns it was selected from.
+        digits: Digits after the decimal point.
     """
     limits = limits_of_all(value_LH, stderr_LH, count_LH, LEVEL / columns)
     low, high = (float(limit_LH[head]) for limit_LH in limits)
@@ -41,11 +41,11 @@ def picked(
 def like_the_extreme(
     value_LH: Array, stderr_LH: Array, count_LH: NDArray[np.int64], *, lowest: bool = False, layers: bool = False
 ) -> str:
-    """A sentence on the heads whose means cannot be told from the highest; empty with a single head.
+    """A sentence on the heads whose means do not differ significantly from the highest; empty with a single head.
 
     Args:
         value_LH, stderr_LH, count_LH: Means, their standard errors and numbers of examples.
-        lowest: Whether the lowest head is meant instead.
+        lowest: Whether to compare with the lowest head instead.
         layers: Whether the rows are whole layers, ``[layers, 1]``.
     """
     if np.isfinite(value_LH).sum() < 2:
@@ -73,15 +73,15 @@ def ties_in_words(
     top: str = "top",
     layers: bool = False,
 ) -> str:
-    """A sentence on the heads that cannot be told from the first.
+    """A sentence on the heads that do not differ significantly from the first.
 
     Args:
-        rank_LH: What heads are ordered by, the highest first; NaN for heads that have no place.
-        p_LH: Corrected p-values of each head equalling the first; NaN where that cannot be tested.
+        rank_LH: Values that rank the heads, highest first; NaN for unranked heads.
+        p_LH: Corrected p-values for equality of each head with the first; NaN if not testable.
         count_LH: Numbers of examples.
-        tests: What the p-values are from.
+        tests: The test behind the p-values.
         ahead: The sentence if every other head is significantly behind the first.
-        top: Which end of the order is meant.
+        top: Name of the end of the order.
         layers: Whether the rows are whole layers, ``[layers, 1]``.
     """
     noun = "layer" if layers else "head"
@@ -96,9 +96,9 @@ def ties_in_words(
     if not total:
         return f"{ahead} ({tests}, Holm-corrected)."
     if total == others_LH.sum():
-        return f"No other {noun} can be told from it ({tests}, Holm-corrected p ≥ {LEVEL:g})."
+        return f"No other {noun} differs significantly from it ({tests}, Holm-corrected p ≥ {LEVEL:g})."
     order = np.argsort(np.where(like_LH, -rank_LH, np.inf), axis=None, kind="stable")[: min(total, _LISTED)]
     components = (divmod(int(index), rank_LH.shape[1]) for index in order)
     names = ", ".join(head_label(layer, None if layers else head) for layer, head in components)
     more = f" and {total - _LISTED} more" if total > _LISTED else ""
-    return f"Indistinguishable from the {top}: {names}{more} ({tests}, Holm-corrected p ≥ {LEVEL:g})."
+    return f"Not significantly different from the {top}: {names}{more} ({tests}, Holm-corrected p ≥ {LEVEL:g})."

@@ -32,7 +32,7 @@ from bertsecrets.results.formatting import MISSING, counted, have, head_label, n
 from bertsecrets.results.views import LEVEL, MeasureView
 
 _FAINT = 1 / 16
-"""A score of 0 has no logarithm; below this a colour tells nothing."""
+"""Lower limit of scores in colours, because a score of 0 has no logarithm."""
 
 _NEEDS = {SYNTACTIC: "annotated words", BLOCK: "inputs of two sentences"}
 
@@ -70,21 +70,21 @@ def sieve_section(view: MeasureView) -> Section | None:
     held_RLH = np.stack(list(held.values()))
     with_role, with_several = int(held_RLH.any(0).sum()), int((held_RLH.sum(0) > 1).sum())
     missing = "".join(
-        f" The {role} role was not tested: it needs {_NEEDS.get(role, 'such tokens')}."
+        f" The {role} role was not tested, because it needs {_NEEDS.get(role, 'such tokens')}."
         for role in SIEVE_ROLES
         if role not in held
     )
     return Section(
         view.title,
         [
-            f"Of {counted(held_RLH[0].size, 'head')} {with_role} {have(with_role)} a role by the sieve bias test "
+            f"{with_role} of {counted(held_RLH[0].size, 'head')} {have(with_role)} a role by the sieve bias test "
             f"({_counts(held)}); {with_several} {have(with_several)} more than one.{missing}"
         ],
         [
-            "The score is a token's mean attention to the tokens that a role names, over its mean attention to all "
-            "tokens, averaged over tokens and examples (Pande et al. 2021). A head has a role if it is significantly "
-            "above the threshold: one-sided t tests over examples, corrected over heads and roles (false discovery "
-            "rate). Others may have it weakly."
+            "The score is a token's mean attention to the tokens of a role divided by its mean attention to all "
+            "tokens, averaged over tokens and examples (Pande et al. 2021). A head has a role if its score is "
+            "significantly above the threshold: one-sided t tests over examples, corrected over heads and roles "
+            "(false discovery rate). Other heads may have it weakly."
         ],
         [table(list(measured), columns, "Roles by the sieve bias test"), *_by_pattern(view, held)],
         [figure],
@@ -92,7 +92,7 @@ def sieve_section(view: MeasureView) -> Section | None:
 
 
 def _by_pattern(view: MeasureView, held: Mapping[str, Mask]) -> list[Table]:
-    """Heads by role and by the pattern that most of their maps show; none if the run has no patterns."""
+    """Heads by role and by the main pattern of their maps; none if the run has no patterns."""
     declared = [declaration for declaration in view.run.declarations() if declaration.name == "patterns"]
     texts = patterns.classes(MeasureView(view.run, declared[0])).get("pattern") if declared else None
     pattern_LH = np.array(texts)
@@ -143,16 +143,19 @@ def voita_section(view: MeasureView) -> Section | None:
         ),
     }
     measured = [column.name for column in view.columns if np.isfinite(view.value(column.name)).any()]
-    missing = "".join(f" The {role} role could not be judged here." for role in VOITA_ROLES if role not in held)
+    missing = "".join(f" The {role} role could not be tested here." for role in VOITA_ROLES if role not in held)
     return Section(
         view.title,
-        [f"Of {view.value(PREVIOUS).size} heads, by the thresholds of Voita et al. (2019): {_counts(held)}.{missing}"],
         [
-            "Where the largest weight of each row falls, attention to [SEP] left out. Positional: at the previous or "
+            f"Roles of {view.value(PREVIOUS).size} heads by the thresholds of Voita et al. (2019): "
+            f"{_counts(held)}.{missing}"
+        ],
+        [
+            "Position of the largest weight of each row, ignoring attention to [SEP]. Positional: at the previous or "
             f"the next token in at least {limits.positional:.0%} of tokens. Syntactic: at the other word of a "
-            f"relation, {100 * limits.gain:g} points more often than the most frequent distance between the two is "
-            f"right. Rare words: at one of the text's two rarest tokens in at least {limits.rare:.0%} of tokens. These "
-            "are limits, not tests."
+            f"relation, {100 * limits.gain:g} points more often than their most frequent distance is correct. Rare "
+            f"words: at one of the text's two rarest tokens in at least {limits.rare:.0%} of tokens. These are "
+            "thresholds, not tests."
         ],
         [table(measured, columns, "Best heads; relations with too few pairs have no threshold")],
         [figure],

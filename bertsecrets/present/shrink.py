@@ -22,7 +22,7 @@ from bertsecrets.results.views import MeasureView
 
 
 def section(view: MeasureView) -> Section | None:
-    """The fastest model in words, speed against score, and what each layer keeps; None without a search."""
+    """The fastest model as text, speed against score, and the kept parts of each layer; None without a search."""
     shrunk = Shrunk.of(view)
     if shrunk is None:
         return None
@@ -31,8 +31,8 @@ def section(view: MeasureView) -> Section | None:
         view.title,
         [
             f"{answer_in_words(shrunk)} It is in the folder {shrunk.folder}, with a model card.",
-            # No test speaks of lengths.
-            *([f"Of texts by length, {lengths}."] if lengths else []),
+            # Lengths are not tested.
+            *([f"By text length: {lengths}."] if lengths else []),
         ],
         [how_in_words(shrunk.search)],
         [frontier_table(shrunk), tests_table(shrunk), groups_table(shrunk)],
@@ -53,7 +53,7 @@ def section(view: MeasureView) -> Section | None:
 
 
 def scalars(view: MeasureView) -> Mapping[str, float]:
-    """The speed-up of the fastest model that holds; 1 if none does."""
+    """The speed-up of the fastest model that passed; 1 if none did."""
     shrunk = Shrunk.of(view)
     if shrunk is None:
         return {}
@@ -64,7 +64,7 @@ PRESENTER = Presenter(section=section, classes=kept_classes("smaller model"), sc
 
 
 def summary_in_words(shrunk: Shrunk) -> str:
-    """The outcome in a few words, the title of the page: of the fastest model that holds, or of the first one."""
+    """The outcome in a few words, as the title of the page: for the fastest model that passed, or the first one."""
     written, test = shrunk.written, shrunk.written.worst
     speed = number(shrunk.speedup(written), 1)
     if written.attempt.missed:
@@ -82,7 +82,7 @@ def _scores(test: MetricTest) -> str:
 
 
 def _verdict(smaller: Smaller, search: ShrinkSearch) -> str:
-    """What loss is ruled out, of the scores and within classes, and the class that loses most."""
+    """The excluded loss of the scores and within classes, and the class with the largest loss."""
     attempt = smaller.attempt
     bound = max((test.bound for test in smaller.tests), key=lambda bound: math.inf if math.isnan(bound) else bound)
     above = f" (one above {number(rounded_up(bound), 1)} is)" if math.isfinite(bound) and not attempt.ruled_out else ""
@@ -100,7 +100,7 @@ def attempt_in_words(smaller: Smaller, search: ShrinkSearch) -> str:
     """One smaller model in a sentence."""
     attempt = smaller.attempt
     test = smaller.worst if attempt.passed else max(smaller.tests, key=lambda test: test.p_margin)
-    missed = f" ({attempt.asked:g} was asked for)" if attempt.missed else ""
+    missed = f" ({attempt.asked:g} was requested)" if attempt.missed else ""
     return (
         f"{number(smaller.timing(search.batch_size).speedup, 2)} times as fast at batch {search.batch_size}{missed}"
         f"{' with 8-bit weights' * attempt.int8}: {_scores(test)}; {_verdict(smaller, search)}."
@@ -108,31 +108,31 @@ def attempt_in_words(smaller: Smaller, search: ShrinkSearch) -> str:
 
 
 def answer_in_words(shrunk: Shrunk) -> str:
-    """The outcome as a sentence, of the fastest model that holds or of the first one."""
+    """The outcome as a sentence, for the fastest model that passed or the first one."""
     fastest, search = shrunk.fastest, shrunk.search
     if fastest is None:
         first = shrunk.attempts[0]
         needed = max((test.needed for test in first.tests if test.needed is not None), default=math.inf)
         more = (
-            f"; about {needed:,.0f} examples would show it if it loses no more than here"
+            f"; about {needed:,.0f} examples would be enough if the loss stays as observed"
             if math.isfinite(needed)
             else ""
         )
-        return f"No smaller model holds: {attempt_in_words(first, search)[:-1]}{more}."
+        return f"No smaller model passed: {attempt_in_words(first, search)[:-1]}{more}."
     layers, timing = fastest.layers, fastest.timing(search.batch_size)
     heads, neurons = (sum(counts) for counts in zip(*((layer.count, layer.neurons) for layer in layers), strict=True))
     return (
         f"A model {'with 8-bit weights, ' if fastest.attempt.int8 else 'with '}{heads} of "
         f"{len(layers) * search.heads} heads and {neurons / (len(layers) * search.neurons):.0%} of the neurons, "
-        f"{'taught' if search.epochs else 'refitted'} after the cut, is {number(timing.speedup, 2)} times as fast at "
-        f"batch {search.batch_size} ({number(timing.whole, 1)} → {number(timing.smaller, 1)} ms) and "
+        f"{'distilled' if search.epochs else 'refitted'} after the cut, is {number(timing.speedup, 2)} times as fast "
+        f"at batch {search.batch_size} ({number(timing.whole, 1)} → {number(timing.smaller, 1)} ms) and "
         f"{number(fastest.timing(1).speedup, 2)} times at batch 1: {_scores(fastest.worst)}; at "
         f"{search.confidence:.0%} confidence on {counted(search.examples, 'example')}, {_verdict(fastest, search)}."
     )
 
 
 def _command(run: Run, **values: Any) -> str:
-    """The command of a search with the settings of this one, but for some values."""
+    """The command of this search with some settings changed."""
     settings = ShrinkSettings.read("shrink", {**run.config().get("shrink", {}), **values})
     default = ShrinkSettings.read("shrink", {})
     # The speed-up comes first.
@@ -142,7 +142,7 @@ def _command(run: Run, **values: Any) -> str:
 
 
 def _command_of(run: Run, smaller: Smaller) -> str:
-    """The command that gives this model; one that failed holds with the smallest loss that will be ruled out."""
+    """The command that reproduces this model; a failed model passes with the smallest loss that can be excluded."""
     later = float(np.max([test.bound_later for test in smaller.tests]))
     if smaller.attempt.ruled_out or not math.isfinite(later):
         return _command(run, speedup=smaller.attempt.asked)
@@ -150,8 +150,9 @@ def _command_of(run: Run, smaller: Smaller) -> str:
 
 
 def _steps(run: Run, shrunk: Shrunk) -> list[NextStep]:
-    """How to teach a model that failed untaught, to get another one of the frontier, and 8-bit weights where they were
-    not tried."""
+    """Next steps: distil a model that failed without distillation, choose another point of the frontier, try 8-bit
+    weights.
+    """
     attempts, fastest = [smaller.attempt for smaller in shrunk.attempts], shrunk.fastest
     slower = 1.0 if fastest is None else fastest.attempt.asked
     failed = next((other.attempt.asked for other in shrunk.attempts if not (other.holds or other.attempt.int8)), None)
@@ -161,7 +162,9 @@ def _steps(run: Run, shrunk: Shrunk) -> list[NextStep]:
     steps = [NextStep("Any other point of the frontier, by its speed-up.", _command(run, speedup=other), takes)]
     if fastest is None and not shrunk.search.epochs:
         taught = _command(run, epochs=ShrinkSettings.read("shrink", {}).epochs)
-        steps.insert(0, NextStep("Does it hold once the whole model has taught it?", taught, "minutes to an hour"))
+        steps.insert(
+            0, NextStep("Does it pass after distillation from the original model?", taught, "minutes to an hour")
+        )
     if fastest and not any(attempt.int8 for attempt in attempts):
         command = _command(run, speedup=fastest.attempt.asked, export=["int8"])
         steps.append(NextStep("How fast is it with 8-bit weights?", command, takes))
@@ -169,7 +172,7 @@ def _steps(run: Run, shrunk: Shrunk) -> list[NextStep]:
 
 
 def _cut_section(name: str, shrunk: Shrunk) -> Section:
-    """What each layer keeps, in a sentence, a table and a chart."""
+    """The kept parts of each layer, as a sentence, a table and a chart."""
     search, layers = shrunk.search, shrunk.written.layers
 
     def kept(layer: Layer) -> str:
@@ -181,14 +184,14 @@ def _cut_section(name: str, shrunk: Shrunk) -> Section:
     )
     return Section(
         "What was cut where",
-        [f"Most stays of layer {most.layer} ({kept(most)}), least of layer {least.layer} ({kept(least)})."],
+        [f"Layer {most.layer} keeps the most ({kept(most)}), layer {least.layer} the least ({kept(least)})."],
         tables=[
             table(
                 layers,
                 {
                     "layer": lambda layer: str(layer.layer),
-                    "heads that stay": lambda layer: layer.heads or MISSING,
-                    "neurons that stay": lambda layer: f"{layer.neurons:,} of {search.neurons:,}",
+                    "heads kept": lambda layer: layer.heads or MISSING,
+                    "neurons kept": lambda layer: f"{layer.neurons:,} of {search.neurons:,}",
                 },
                 "What each layer keeps",
             )
@@ -197,7 +200,7 @@ def _cut_section(name: str, shrunk: Shrunk) -> Section:
             FigureBlock(
                 f"{name}-kept",
                 _kept_figure(shrunk),
-                "What each layer keeps of its heads and of the neurons of its feed-forward part.",
+                "Heads and feed-forward neurons kept in each layer.",
                 "Bar chart: share of heads and neurons kept, by layer.",
             )
         ],
@@ -205,20 +208,20 @@ def _cut_section(name: str, shrunk: Shrunk) -> Section:
 
 
 def how_in_words(search: ShrinkSearch) -> str:
-    """How the models were made and tested."""
+    """How the models were built and tested."""
     taught = (
-        f", and taught by the whole model on {search.taught_on:,} training examples"
-        f"{'' if search.epochs == 1 else f', {search.epochs} times'}"
+        f", and distilled from the original model on {search.taught_on:,} training "
+        f"examples{'' if search.epochs == 1 else f', {search.epochs} times'}"
         if search.epochs
         else ", without training"
     )
     return (
-        f"Heads and neurons with the least Fisher information on {search.choosing:,} training examples go first; how "
-        f"many of each layer, follows from times measured here (batch {search.batch_size}, {search.length} tokens, "
-        f"{counted(search.threads, 'thread')}, {search.device}: {search.processor}). What remains is refitted by least "
-        f"squares{taught}. The examples that judge took no part in it; answers, too, were computed on this processor. "
-        "Models are tested from the slowest on, up to the first that fails, so that the confidence holds for all that "
-        "passed (Maurer, Hothorn and Lehmacher 1995); a model passes if every metric does. "
+        f"Heads and neurons with the least Fisher information on {search.choosing:,} training examples are removed "
+        f"first; their number per layer follows from times measured here (batch {search.batch_size}, {search.length} "
+        f"tokens, {counted(search.threads, 'thread')}, {search.device}: {search.processor}). The rest is refitted by "
+        f"least squares{taught}. Test examples were not used for this; predictions were computed on the same "
+        "processor. Models are tested from the slowest up to the first failure, so that the confidence applies to "
+        "all that passed (Maurer, Hothorn and Lehmacher 1995); a model passes if every metric does. "
         f"{search_in_words(search)}"
     ).strip()
 
@@ -228,7 +231,7 @@ def _asked(smaller: Smaller) -> str:
 
 
 def frontier_table(shrunk: Shrunk) -> Table:
-    """Asked, predicted and measured speed-ups, and what is left."""
+    """Requested, predicted and measured speed-ups, and the remaining parts."""
     size = shrunk.search.batch_size
 
     def predicted(smaller: Smaller, words: Callable[[float], str]) -> str:
@@ -249,7 +252,7 @@ def frontier_table(shrunk: Shrunk) -> Table:
             "parameters": lambda smaller: f"{smaller.attempt.parameters / 1e6:.1f} M",
             "holds": lambda smaller: "yes" if smaller.holds else "no",
         },
-        f"Speed-ups of smaller models; the whole one has {shrunk.search.parameters / 1e6:.1f} M parameters",
+        f"Speed-ups of smaller models; the original has {shrunk.search.parameters / 1e6:.1f} M parameters",
     )
 
 
@@ -262,10 +265,10 @@ def tests_table(shrunk: Shrunk) -> Table:
             "metric": lambda row: row[1].metric,
             "whole": lambda row: number(row[1].whole),
             "smaller": lambda row: number(row[1].smaller),
-            "largest loss not ruled out (points)": lambda row: number(rounded_up(row[1].bound), 1),
+            "upper bound on the loss (points)": lambda row: number(rounded_up(row[1].bound), 1),
             "p": lambda row: p_value(row[1].p_margin),
         },
-        "Tests of non-inferiority",
+        "Non-inferiority tests",
         folded=True,
     )
 
@@ -279,13 +282,13 @@ def groups_table(shrunk: Shrunk) -> Table:
         "smaller": lambda group: number(group.smaller),
         "change, points": lambda group: f"{group.change:%}",
     }
-    level = f"{shrunk.search.confidence:.0%} limits for all classes together, and for all lengths"
+    level = f"{shrunk.search.confidence:.0%} limits, simultaneous over classes and over lengths"
     caption = f"Accuracy by class and length, and its change with {level}"
     return table(shrunk.written.groups, columns, caption, folded=True)
 
 
 def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
-    """Change of every metric by measured speed-up, from the whole model on."""
+    """Change of every metric by measured speed-up, starting from the original model."""
     search, fastest = shrunk.search, shrunk.fastest
     speed_A = [1.0, *map(shrunk.speedup, shrunk.attempts)]
     constants = []
@@ -317,9 +320,9 @@ def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
         axes.set_ylabel(POINTS)
         axes.grid(linewidth=0.4, alpha=0.5)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        notes = [f"dashed: the loss that matters; bars: limits at {100 * search.level:.4g}%"]
+        notes = [f"dashed: the margin; bars: limits at {100 * search.level:.4g}%"]
         if constants:
-            notes.append(f"dotted or below: the constant answer ({'; '.join(constants)})")
+            notes.append(f"dotted or below: the majority baseline ({'; '.join(constants)})")
         footnote(figure, "; ".join([*notes, f"n = {search.examples:,}"]))
     return figure
 
@@ -328,7 +331,7 @@ def _kept_figure(shrunk: Shrunk) -> Figure:
     search, layers = shrunk.search, shrunk.written.layers
     layer_L = np.arange(len(layers))
     with house_style():
-        title = f"What the model {number(shrunk.speedup(shrunk.written), 1)} times as fast keeps"
+        title = f"Kept parts of the model that is {number(shrunk.speedup(shrunk.written), 1)} times as fast"
         figure = new_figure(PAGE_WIDTH, 2.8, title)
         axes = figure.add_subplot()
         heads_L = [100 * layer.count / search.heads for layer in layers]

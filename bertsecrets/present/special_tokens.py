@@ -1,4 +1,4 @@
-"""What attention to special tokens is for, on pages: sink heads, and attention blocked in all heads at once."""
+"""The purpose of attention to special tokens, on pages: sink heads, and attention blocked in all heads at once."""
 
 import math
 from collections import Counter
@@ -28,7 +28,7 @@ _HEAD: dict[str, Callable[[SinkHead], str]] = {
     "output's change": lambda head: number(head.output_change, 2),
     "answer, redirected": lambda head: number(head.redirect, 4),
     "loss, redirected": lambda head: f"{head.redirect_loss:.4}{'*' * head.loss_changes}",
-    "other class, %": lambda head: percent(head.redirect_flips),
+    "changed class, %": lambda head: percent(head.redirect_flips),
     "answer, cut": lambda head: number(head.cut, 4),
     "by norms": lambda head: head.by_norms,
     "by intervention": lambda head: head.by_intervention,
@@ -36,7 +36,7 @@ _HEAD: dict[str, Callable[[SinkHead], str]] = {
 
 _AGREEMENT: dict[str, Callable[[Agreement], str]] = {
     "intervention": lambda row: f"{SPECIAL_TOKENS[row.token]}, {row.intervention}",
-    "changes the answers": lambda row: str(row.changing),
+    "changes the predictions": lambda row: str(row.changing),
     "does not": lambda row: str(row.unchanged),
     "area under the ROC curve": lambda row: number(row.area.value, 2),
     "95 % interval": lambda row: low_to_high(row.area.low, row.area.high, 2),
@@ -44,7 +44,7 @@ _AGREEMENT: dict[str, Callable[[Agreement], str]] = {
 
 
 def sinks(view: MeasureView) -> Section | None:
-    """The sink heads of each token by diagnosis and intervention, and how far the two agree."""
+    """The sink heads of each token by diagnosis and intervention, and their agreement."""
     limits, agreement, heads_of = view.fact(Limits), view.found(Agreement), _heads_of(view)
     if limits is None or view.step is None:
         return None
@@ -61,12 +61,12 @@ def sinks(view: MeasureView) -> Section | None:
     ]
     figure = block(
         view.name,
-        "Sink heads: value norm at the token, and change of the answers without its attention",
+        "Sink heads: value norm at the token, and change of the predictions without its attention",
         head_scatter,
         "A dot for each sink head.",
         panels=panels,
         x_label="value norm ÷ words",
-        y_label="mean change of the answer",
+        y_label="mean change of the prediction",
         note=f"filled: {limits.change:g} or more; "
         + sample_size([view.count(f"{token}_attention") for token in heads_of]),
     )
@@ -84,13 +84,13 @@ def sinks(view: MeasureView) -> Section | None:
             for token, heads in heads_of.items()
         ],
         [
-            f"A sink head gives a token at least {100 * limits.attention:g} % of its attention on average. Diagnosis, "
-            "by the norm of the token's value after the output projection (Kobayashi et al. 2020): nop, below "
-            f"{limits.value_ratio:g} times that of words; broadcast, if not, and the token adds at least half of the "
-            "output's norm; content, if other tokens do. Intervention redirects the attention to the other tokens, or "
-            "cuts it, which takes the token's value away: broadcast, if cutting changes the answers by "
+            f"A sink head gives a token at least {100 * limits.attention:g} % of its attention on average. Diagnosis "
+            "by the norm of the token's value after the output projection (Kobayashi et al. 2020): nop if below "
+            f"{limits.value_ratio:g} times that of words; otherwise broadcast if the token contributes at least half "
+            "of the output's norm, else content. The intervention redirects the attention to the other tokens, or "
+            "cuts it, which removes the token's value: broadcast if cutting changes the predictions by "
             f"{limits.change:g} or more on average (total variation of the predicted probabilities, or share of the "
-            "range of scores); content, if only redirecting does; nop, if neither does."
+            "range of scores); content if only redirecting does; nop if neither does."
         ],
         tables,
         [figure] if found else [],
@@ -98,7 +98,7 @@ def sinks(view: MeasureView) -> Section | None:
 
 
 def _heads_of(view: MeasureView) -> dict[str, list[SinkHead]]:
-    """The sink heads of each token that was measured."""
+    """The sink heads of each measured token."""
     heads = view.found(SinkHead)
     tokens = dict.fromkeys(row.token for row in view.found(Agreement))
     return {token: [head for head in heads if head.token == token] for token in tokens}
@@ -136,8 +136,8 @@ def _sinks_in_words(
     label = SPECIAL_TOKENS[token]
     if not heads:
         return (
-            f"No head gives {label} {100 * limits.attention:g} % of its attention, so whether that is a no-op "
-            "cannot be tested."
+            f"No head gives {label} {100 * limits.attention:g} % of its attention, so whether this attention is a "
+            "no-op cannot be tested."
         )
     harmless = sum(head.redirect < limits.change for head in heads)
     worse, better = (
@@ -148,13 +148,12 @@ def _sinks_in_words(
     predicted = (
         "All of them respond alike to the interventions, so their agreement with the value norm cannot be measured."
         if area is None
-        else f"The value norm separates the heads where {area.intervention} changes the answers from the others with "
-        "an area under "
-        f"the ROC curve of {area.area:.2}, where 0.5 is chance."
+        else f"The value norm predicts the heads where {area.intervention} changes the predictions with an area under "
+        f"the ROC curve of {area.area:.2}; chance is 0.5."
     )
     return (
         f"{len(heads)} of {size} heads are sink heads of {label}. Redirecting one head's attention away from it "
-        f"changes the answers by less than {limits.change:g} on average in {harmless} of them; the loss rises "
+        f"changes the predictions by less than {limits.change:g} on average in {harmless} of them; the loss rises "
         f"significantly in {worse} and falls in {better}. By intervention: "
         f"{', '.join(f'{kinds[kind]} {kind}' for kind in KINDS if kinds[kind])}. {predicted}"
     )
@@ -167,7 +166,7 @@ def _kinds(token: str, heads: Sequence[SinkHead]) -> Table:
     return Table(header, rows, f"Kinds of sink heads of {SPECIAL_TOKENS[token]}")
 
 
-_EFFECT = {NEEDED: "the score falls significantly", DISPENSABLE: "a loss that matters is ruled out"}
+_EFFECT = {NEEDED: "the score falls significantly", DISPENSABLE: "a relevant loss is ruled out"}
 
 
 def blocking(view: MeasureView) -> Section | None:
@@ -178,14 +177,14 @@ def blocking(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            f"With {_what(row)} blocked in all heads, {row.metric} changes by {row.change:+points} on {row.change.n:,} "
-            f"examples: {_EFFECT.get(row.verdict, 'neither a loss nor its absence is shown')}."
+            f"With {_what(row)} blocked in all heads, {row.metric} changes by {row.change:+points} on "
+            f"{row.change.n:,} examples: {_EFFECT.get(row.verdict, 'inconclusive')}."
             for row in rows
         ],
         [
-            "Attention to a token blocked: no token attends to it, and the other weights are scaled to sum to one. "
-            "Attention from a token blocked: it attends only to itself, so that it gathers nothing from the text. "
-            "Verdicts are those of disabled heads, corrected over the rows."
+            "Attention to a token blocked: no token attends to it, and the other weights are rescaled to sum to one. "
+            "Attention from a token blocked: it attends only to itself, so it collects nothing from the text. "
+            "Verdicts are defined as for disabled heads, corrected over the rows."
         ],
         [blocking_table(rows)],
         [blocking_figure(view.name, rows)],
@@ -196,7 +195,7 @@ BLOCKING = Presenter(blocking)
 
 
 def blocking_table(rows: Sequence[Blocked], seeds: int = 1) -> Table:
-    """The effects, a row for each, of one model or as a statement over several seeds."""
+    """The effects, one per row, for one model or over several seeds."""
     first, words = rows[0], OVER_SEEDS if seeds > 1 else WORDS
     columns: dict[str, Callable[[Blocked], str]] = {
         "blocked": _what,
@@ -206,14 +205,14 @@ def blocking_table(rows: Sequence[Blocked], seeds: int = 1) -> Table:
             100 * row.change.low, 100 * row.change.high, 1, signed=True
         ),
         "p of a loss": lambda row: p_value(row.p_loss),
-        "moved answers, %": lambda row: percent(row.flips),
+        "changed predictions, %": lambda row: percent(row.flips),
         "verdict": lambda row: words[row.verdict],
     }
     return table(rows, columns, f"All heads at once; {first.metric} with nothing blocked: {number(first.baseline)}")
 
 
 def blocking_figure(name: str, rows: Sequence[Blocked], seeds: int = 1) -> FigureBlock:
-    """The changes of score with their intervals, and what these are over."""
+    """The changes of score with their intervals, and the units of these."""
     first, over = rows[0], "seeds and examples" if seeds > 1 else "examples"
     return block(
         name,

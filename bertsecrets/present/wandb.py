@@ -18,7 +18,7 @@ from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.formatting import head_code
 from bertsecrets.results.table import SCHEMA, HeadTable
 
-# Slow to import, and needed only where a run logs to it: pages describe experiments without it.
+# Slow to import and only needed if a run logs to W&B; pages do not need it.
 if TYPE_CHECKING:
     import wandb
     from wandb.sdk.wandb_run import Run
@@ -29,14 +29,14 @@ STEP = "trainer/global_step"
 _MOST_VALUES = 36
 
 _SCREEN_DPI = 150
-"""That of files and pages: each figure is rendered once."""
+"""The same resolution as files and pages, so that each figure is rendered once."""
 
 
 def define_axes(run: "Run") -> None:
-    """Make the training step the x axis of everything that has no other, and keep it all out of the summary but the
-    loss: :func:`log_summary` says what is in there. To be called before anything is logged.
+    """Make the training step the default x axis, and keep everything except the loss out of the summary, which
+    :func:`log_summary` sets. Call this before anything is logged.
 
-    W&B lets globs that overlap win at random, and this is the only one.
+    W&B resolves overlapping globs at random, so this is the only one.
     """
     run.define_metric(STEP)
     run.define_metric("*", step_metric=STEP, step_sync=True, summary="none")
@@ -48,15 +48,15 @@ def log_grid(run: "Run", grid: HeadGrid, step: int, *, title: str | None = None,
 
     ``drift/cosine/heatmap`` is a picture under the same name at every step, ``drift/table`` (none for effects) has a
     row for each head, and ``drift/cosine/l11`` is the mean over a layer's heads (not of p-values, and not of effects,
-    where it would be taken for the effect of the whole layer). A grid of whole layers has their scalars only. What has
-    no value is left out.
+    where it would be mistaken for the effect of the whole layer). A grid of whole layers only has their scalars.
+    Missing values are skipped.
 
     Args:
         run: The run.
         grid: The grid.
         step: Training step, counted in optimiser updates.
-        title: What the heatmaps show; None for the measure's name.
-        effects: Whether values are changes of a score, whose losses are drawn from white to dark red.
+        title: Title of the heatmaps; None for the measure's name.
+        effects: Whether values are changes of a score, with losses drawn from white to dark red.
     """
     content: dict[str, object] = {STEP: step}
     for column in grid.described:
@@ -66,13 +66,13 @@ def log_grid(run: "Run", grid: HeadGrid, step: int, *, title: str | None = None,
             if math.isfinite(mean) and (grid.whole_layers or not (effects or column.role == "p_value")):
                 content[name] = mean
                 if not grid.whole_layers:
-                    # The heatmap shows them all; panels that name them show them still.
+                    # The heatmap shows them all; panels that list them still show them.
                     run.define_metric(name, step_metric=STEP, hidden=True, summary="none")
         if not grid.whole_layers:
             figure = _heatmap(grid, column, f"{title or grid.measure}: {column.label}, step {step}", effects)
             content[f"{grid.measure}/{column.name}/heatmap"] = _image(figure)
     if not (grid.whole_layers or effects):
-        # Those of a sweep are in the table that ``log_ablation`` logs, with their verdicts.
+        # Effects of a sweep are in the table of ``log_ablation``, with their verdicts.
         content[f"{grid.measure}/table"] = _heads_table(grid)
     run.log(content)
 
@@ -87,7 +87,7 @@ def _heatmap(grid: HeadGrid, column: Column, title: str, effects: bool) -> Figur
 
 
 def _heads_table(grid: HeadGrid) -> "wandb.Table":
-    """A row for each head, with the value and the standard error of every column."""
+    """One row per head, with the value and standard error of every column."""
     header: list[str | int] = ["layer", "head"]
     for name in grid.columns:
         header += [name, f"{name}_stderr"]
@@ -119,7 +119,7 @@ def _log_in_summary(run: "Run", name: str, table: "wandb.Table") -> None:
 
 
 def log_curves(run: "Run", curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """Log curves over axes of their own, once at the end of a run.
+    """Log curves with separate x axes, once at the end of a run.
 
     Args:
         run: The run.
@@ -145,7 +145,7 @@ def artifact_name(identity: str) -> str:
 
 
 def log_summary(run: "Run", values: Mapping[str, float | str | None]) -> None:
-    """Set the first of these values that are defined as a run's summary: forty with loss, step and two tables."""
+    """Set the first defined values as a run's summary: forty including loss, step and two tables."""
     defined = {name: value for name, value in values.items() if value is not None and value == value}
     run.summary.update(dict(list(defined.items())[:_MOST_VALUES]))
 

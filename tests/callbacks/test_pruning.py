@@ -372,7 +372,7 @@ def test_heads_removed_before_fine_tuning_stay_removed(tmp_path: Path) -> None:
     section = presented.FIRST.section(view_of(a_run(tmp_path)))
     assert section is not None
     assert section.findings == [
-        "The model was fine-tuned with 5 of 12 heads; random chose the 7 that were removed before."
+        "The model was fine-tuned with 5 of 12 heads; the 7 removed before were chosen by random."
     ]
     with pytest.raises(UserError, match=r"callbacks\.prune\.keep is 13, but the model has 12 heads"):
         PruneFirst(a_run(tmp_path), keep=13).setup(quiet_trainer(tmp_path, [], 1), a_module(data), "fit")

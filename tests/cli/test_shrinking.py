@@ -88,7 +88,7 @@ def test_a_model_that_fails_is_written_where_the_folder_says_so(trained: Path, t
     assert not smaller.attempt.passed
     model = bs.load_pruned(folder / "shrunk_failed")
     assert sum(parameter.numel() for parameter in model.parameters()) == smaller.attempt.parameters
-    assert "No smaller model holds" in (folder / "shrunk_failed" / "README.md").read_text("utf-8")
+    assert "No smaller model passed" in (folder / "shrunk_failed" / "README.md").read_text("utf-8")
     assert not (folder / "shrunk").exists()
     assert not [*folder.glob("unfinished-*")]
 

@@ -54,7 +54,7 @@ def runs(
     name: str,
     content: str,
     file: str = "toy.conll",
-    text: str = "have no choice: every candidate is an antecedent",
+    text: str = "are uninformative about heads: every candidate is an antecedent",
     **settings: object,
 ) -> Case:
     def check(folder: Path, outcome: Outcome) -> None:

@@ -124,9 +124,9 @@ CLUSTERS = Case(
         *(clusters.Moved(*head, float(n), 1.0, float(n), 0.0, 0.05 * n) for n, head in enumerate(HEADS)),
     ],
     [
-        "Heads of one layer are closer to each other than to heads of other layers: 0.200 nats within layers, 0.300 "
-        "between them (permutation test, p = 0.004).",
-        "Of 2 groups of heads, 1 is stable over samples of the texts.",
+        "Heads of the same layer are closer to each other than to heads of other layers: 0.200 nats within layers, "
+        "0.300 between them (permutation test, p = 0.004).",
+        "2 groups of heads; 1 is stable over samples of the texts.",
         "The distances between heads before and after fine-tuning have a rank correlation of 0.91; for 5 of 6 heads "
         "the nearest head of the model before fine-tuning is the same head. Layer 1 · head 2 moved farthest (0.250 "
         "nats).",
@@ -159,9 +159,9 @@ COREFERENCE = Case(
     KINDS,
     [DOCUMENTS, *mentions("all", 2), *mentions("pronoun", 0)],
     [
-        "On documents of news that did not choose it, layer 1 · head 2 attends most to an antecedent for 60.0 (55.0 to "
-        "65.0) % of 60 mentions: significantly more often than the nearest mention, head match and a random mention; "
-        "not significantly more or less often than the rules."
+        "On held-out documents of news, layer 1 · head 2 attends most to an antecedent for 60.0 (55.0 to 65.0) % of "
+        "60 mentions: significantly more often than the nearest mention, head match and a random mention; not "
+        "significantly more or less often than the rules."
     ],
     {
         (0, 0): ["all mentions (n = 60)", "layer 1 · head 2 (80%)", "60.0 (55.0 to 65.0)", "50.0 (45.0 to 55.0)",
@@ -170,8 +170,8 @@ COREFERENCE = Case(
     },
     ["coreference", "coreference_heads"],
     (1, 2),
-    ["24 documents were read in 30 windows. 2 mentions with all antecedents outside of their window, not counted. "
-     "1 mention without a token of their own or of an antecedent, not counted."],
+    ["24 documents were read in 30 windows. Excluded: 2 mentions with all antecedents outside their window. "
+        "Excluded: 1 mention without a token, or without an antecedent with a token."],
 )  # fmt: skip
 
 TREEBANK = Treebank("ud", 60, 2, 0, 50, 0, 1, "mean", True, True, False, 10)
@@ -183,10 +183,10 @@ DEPENDENCY = Case(
     [TREEBANK, *RELATIONS],
     [
         "For 1 of 2 relations, one head finds the syntactic head of a word significantly more often than every fixed "
-        "offset, on sentences of ud that did not choose it (50 splits together, corrected over relations; one split "
-        "alone would say 0 to 1).",
+        "offset, on held-out sentences of ud (50 splits combined, corrected over relations; a single split would "
+        "give 0 to 1).",
         "The clearest is det: layer 7 · head 10 finds 90.0 (88.0 to 92.0) %, the word at offset +1 60.0 %.",
-        "Over all relations layer 7 · head 10 finds …",
+        "Over all relations, layer 7 · head 10 finds …",
     ],
     {(0, 1): ["det", "200", "layer 7 · head 10, from the head (100%)", "90.0 (88.0 to 92.0)", "60.0 (+1)",
               "+30.0 (+28.0 to +32.0)", "0.010", "90.0"]},
@@ -221,7 +221,7 @@ PROBES = Case(
         (0, 0): ["right-branching", "25.0 (20.0 to 30.0)", "20.0 (15.0 to 25.0)", "–", "–", "0"],
         (0, 1): ["attention", "60.0 (55.0 to 65.0)", "50.0 (45.0 to 55.0)", "10.0 (5.0 to 15.0)",
                  "+50.0 (+45.0 to +55.0)", "26"],
-        (1, 0): ["attention less right-branching", "+35.0 (+30.0 to +40.0)"],
+        (1, 0): ["attention minus right-branching", "+35.0 (+30.0 to +40.0)"],
         (2, 2): ["layer 0, chosen", "70.0 (65.0 to 75.0)"],
     },
     ["probes"],
@@ -238,8 +238,8 @@ SIEVE = Case(
     },
     [Threshold(name, 1.5 if name == "block" else 3.0) for name in ("local", "syntactic", "block", "delimiter")],
     [
-        "Of 4 heads 2 have a role by the sieve bias test (1 local, 1 block, 1 delimiter); 1 has more than one. The "
-        "syntactic role was not tested: it needs annotated words."
+        "2 of 4 heads have a role by the sieve bias test (1 local, 1 block, 1 delimiter); 1 has more than one. The "
+        "syntactic role was not tested, because it needs annotated words."
     ],
     {(0, 1): ["block", "1.5", "1", "1, 0", "layer 0 · head 1", "9.00 ± 0.90", "3.00", "20"]},
     ["roles"],
@@ -254,7 +254,7 @@ VOITA = Case(
     VoitaRoles(1, 2, relations=["nsubj"]),
     SHARES,
     [Limits(0.9, 0.1, 0.5, 100), Distance("nsubj", -1, 100), Distance("nsubj", 2, 100)],
-    ["Of 2 heads, by the thresholds of Voita et al. (2019): 1 positional, 2 syntactic, 0 rare words."],
+    ["Roles of 2 heads by the thresholds of Voita et al. (2019): 1 positional, 2 syntactic, 0 rare words."],
     {
         (0, 0): ["to the previous token", "layer 0 · head 0", "0.950 ± 0.095", "–", "0.900", "1", "20"],
         (0, 2): ["nsubj, to the head", "layer 0 · head 1", "0.900 ± 0.090", "0.500", "0.600", "2", "200"],
@@ -298,10 +298,10 @@ FRAMES = Case(
     (0, 1),
     [
         "1 of 4 heads attend along the relation beyond all three explanations",
-        "not shown to go beyond: same distance elsewhere 2; same word from elsewhere 2; positions of other sentences' "
+        "not significantly beyond: same distance elsewhere 2; same word from elsewhere 2; positions of other sentences' "
         "links 1.",
         "2 tokens to the right would score 0.600, the share of 5 links",
-        "2 of 5 links cannot be compared",
+        "2 of 5 links have no counterpart",
         "so that 50 drawings decide at the level 0.05",
     ],
 )  # fmt: skip
@@ -319,9 +319,9 @@ BLOCKING = Case(
         "With attention to [SEP] blocked in all heads, f1 changes by −25.0 points (−29.0 to −21.0) on 400 examples: "
         "the score falls significantly.",
         "With attention from [SEP] blocked in all heads, f1 changes by 0.0 points (−0.8 to +0.8) on 400 examples: a "
-        "loss that matters is ruled out.",
+        "relevant loss is ruled out.",
         "With attention to [CLS] blocked in all heads, f1 changes by −2.0 points (−5.0 to +1.0) on 400 examples: "
-        "neither a loss nor its absence is shown.",
+        "inconclusive.",
     ],
     {
         (0, 0): ["attention to [SEP]", "0.650", "−25.0", "−29.0 to −21.0", "< 0.001", "25.0", "needed"],
@@ -338,8 +338,8 @@ GATES = Case(
         PathPoint(0.1, 2, Estimate(-0.01, -0.03, 0.02), 0.7),
     ],
     [
-        "Of 4 heads, the gates of 1 stay open when pushed shut (facilitating), those of 1 shut when pushed open "
-        "(interfering), and 1 follow the push (irrelevant); 1 are undecided."
+        "Gates of 4 heads: 1 remain open when pushed shut (facilitating), 1 close when pushed open (interfering), "
+        "and 1 follow the push (irrelevant); 1 are undecided."
     ],
     {(0, 0): ["0.1", "2", "−1.0", "−3.0", "2.0", "0.700"]},
     ["causal_gates", "causal_gates_path"],
@@ -363,7 +363,8 @@ GRADIENTS = {
 }
 RELEVANCES = {"relevance": [[0.7, 0.3], [0.2, 0.8]], "signed": [[-0.7, 0.3], [0.2, 0.8]]}
 RELEVANT = (
-    "Layer 1 · head 1 has the highest share of its layer's relevance: 0.800 (…), where equal shares would be 0.500. …"
+    "Layer 1 · head 1 has the highest share of its layer's relevance: 0.800 (…), compared with 0.500 for equal "
+    "shares. …"
 )
 OF_LAYERS = {
     (0, 0): ["0", "layer 0 · head 0", "0.700 ± 0.010", "−0.700"],
@@ -432,7 +433,7 @@ CASES = {
         [RELEVANT],
         cells=OF_LAYERS,
         figures=["relevance_relevance", "relevance_signed"],
-        says=["get half of the relevance of a product, which goes on to queries and keys. Positive"],
+        says=["receive half of the relevance of a product and pass it on to queries and keys. Positive"],
     ),
     "Shapley": score(
         Shapley("f1"),
@@ -454,7 +455,7 @@ CASES = {
     ),
     "direct effects that may be 0": direct(
         EarlyHeads("zero", SUM, SUM, None),
-        f"{SUMMED}the direct effect may be 0, so the share of it that later layers undo cannot be told.",
+        f"{SUMMED}the direct effect may be 0, so the share compensated by later layers is undefined.",
     ),
     "direct effects of one layer": direct(EarlyHeads("zero", None, None, None), ""),
     "clusters": CLUSTERS,
@@ -470,7 +471,7 @@ CASES = {
     "coreference without a choice": replace(
         COREFERENCE,
         rows=[DOCUMENTS, *mentions("all", 2, random=1.0)],
-        findings=["The mentions of news have no choice: …"],
+        findings=["The mentions of news are uninformative about heads: …"],
         cells={},
         head=None,
     ),
@@ -487,7 +488,7 @@ CASES = {
     "dependency without relations": replace(
         DEPENDENCY,
         rows=[TREEBANK],
-        findings=["Heads are chosen on some sentences and scored on others; 60 sentences leave none to do so."],
+        findings=["Heads are chosen on some sentences and scored on others; 60 sentences are too few for that."],
         cells={},
         figures=[],
         head=None,
@@ -501,8 +502,8 @@ CASES = {
         VOITA,
         rows=[Limits(0.9, 0.1, 0.5, 100), Distance("nsubj", -1, 49), Distance("nsubj", 2, 50)],
         findings=[
-            "Of 2 heads, by the thresholds of Voita et al. (2019): 1 positional, 0 rare words. The syntactic role "
-            "could not be judged here."
+            "Roles of 2 heads by the thresholds of Voita et al. (2019): 1 positional, 0 rare words. The syntactic "
+            "role could not be tested here."
         ],
         cells={(0, 2): ["nsubj, to the head", "layer 0 · head 1", "0.900 ± 0.090", "–", "–", "–", "99"]},
         classes={"role (Voita)": [["positional", "–"]]},

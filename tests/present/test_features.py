@@ -42,7 +42,7 @@ def section(measure: str, values: Values) -> Section:
 
 
 def against_random(random: float, **values: NDArray[np.float64]) -> Values:
-    """Features, with what uniform attention and as many random words get in every head."""
+    """Features, with what uniform attention and random words get in every head."""
     columns: Values = dict(values)
     for name, value_LH in values.items():
         columns |= {f"{name}_{end}": value_LH * 0 + at for end, at in (("uniform", 0.05), ("random", random))}
@@ -61,14 +61,14 @@ def test_the_section_says_where_features_are_attended_to_most() -> None:
         "Mean attention is highest to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on "
         "average over heads); that is the paper's order, [CLS] early and [SEP] late, but differences between layers "
         "are not tested.",
-        "Furthest above as many random words of the same examples is attention to nouns in layer 1 · head 1, 4.0 times "
-        "as much; 1 of 4 heads gives nouns significantly more. The top head is significantly higher than every other "
+        "Furthest above random words of the same examples is attention to nouns in layer 1 · head 1, 4.0 times as "
+        "much; 1 of 4 heads gives nouns significantly more. The top head is significantly higher than every other "
         "(standard errors, Holm-corrected).",
     ]
     assert [block.name for block in made.figures] == ["features_special", "features_special_heads", "features_words"]
     assert all(block.figure.axes for block in made.figures)
     [table] = made.tables
-    assert table.header[2:5] == ["mean of heads", "uniform", "as many random words"]
+    assert table.header[2:5] == ["mean of heads", "uniform", "random words"]
     # No example has a negation.
     assert [row[0] for row in table.rows] == ["nouns", "[CLS]", "[SEP]"]
     assert table.rows[0][1:] == ["50", "0.110", "0.050", "0.080", "1 of 4", "layer 1 · head 1: 0.320 (0.294 to 0.346)"]
@@ -84,12 +84,12 @@ def test_the_section_says_where_features_are_attended_to_most() -> None:
         ),
         (
             against_random(0.05, cls=np.full((1, 2), 0.4)),
-            "In the only layer, tokens give on average [CLS] 0.400 of their",
+            "In the only layer, tokens give [CLS] 0.400 of their",
             2,
         ),
         (
             against_random(0.08, nouns=np.full((2, 2), 0.07)),
-            "No head is shown to give nouns more than as many random words of the same examples.",
+            "No head gives nouns significantly more attention than random words of the same examples.",
             1,
         ),
         (
@@ -131,10 +131,10 @@ PAIRS = {
 def test_heads_beyond_position_and_word_are_counted() -> None:
     made = section("token_to_token", PAIRS)
     assert made.findings == [
-        "In the last layer the mean attention of [CLS] over heads is highest to [SEP] (0.600; as many random words get "
-        "0.070), then to nouns (0.300; as many random words get 0.070).",
+        "In the last layer, the mean attention of [CLS] over heads is highest to [SEP] (0.600; random words get "
+        "0.070), then to nouns (0.300; random words get 0.070).",
         "Of 1 kind of linked words, 1 has a head that attends to them beyond both position and word; furthest beyond "
-        "position goes layer 1 · head 1 for subject → verb, 0.200 (0.174 to 0.226). The top head is significantly "
+        "position is layer 1 · head 1 for subject → verb, 0.200 (0.174 to 0.226). The top head is significantly "
         "higher than every other (standard errors, Holm-corrected).",
     ]
     [table] = made.tables

@@ -106,11 +106,14 @@ def table_with_p(value_LH: np.ndarray, p_LH: np.ndarray, count: int = 30) -> Hea
 @pytest.mark.parametrize(
     ("p", "words"),
     [
-        ([1, 0.5, 0.01, 0.2], "Indistinguishable from the top: layer 0 · head 1, layer 1 · head 1 (paired t tests"),
+        (
+            [1, 0.5, 0.01, 0.2],
+            "Not significantly different from the top: layer 0 · head 1, layer 1 · head 1 (paired t tests",
+        ),
         (
             [1, 0.5, 0.06, 0.2],
-            "layer 0 · head 0: cosine 0.100 (0.073 to 0.127) over 30 examples. No other head can be told from it "
-            "(paired",
+            "layer 0 · head 0: cosine 0.100 (0.073 to 0.127) over 30 examples. No other head differs significantly "
+            "from it (paired",
         ),
         ([1, 0.01, 0.01, 0.01], "It changed most, significantly ahead of every other head"),
         ([math.nan] * 4, "With 30 examples the order of the heads cannot be tested."),
@@ -166,7 +169,7 @@ def test_each_column_has_its_sentences_and_columns_share_panels(tmp_path: Path) 
     assert separators.startswith("Layer 1 · head 0 has the highest value of “[SEP]”, 0.900 (")
     assert separators.endswith(
         "significantly higher than every other (standard errors, Holm-corrected). By layer, the mean is lowest in "
-        "layer 0 (0.000) and highest in layer 1 (0.700). Above 0.5: 1 head of layer 1; so is the mean of layer 1."
+        "layer 0 (0.000) and highest in layer 1 (0.700). Above 0.5: 1 head of layer 1; the mean of layer 1 too."
     )
     assert first.endswith("By layer, the mean is lowest in layer 1 (0.000) and highest in layer 0 (0.125).")
     assert punctuation == "Punctuation is 0.000 in all 4 heads."

@@ -74,10 +74,10 @@ def test_the_section_has_shares_heads_and_movement() -> None:
     assert counts["vertical"] == ["1", "1", "0", "0", "0", "0"]
     assert counts["none"] == ["0", "0", "0", "0", "0", "1"]
     # Diagonal: (0.1 + 0.7 + 0.7 + 0.1) / 4 = 40%, vertical (0.8 + 0.3) / 4 = 27.5%.
-    assert "the most frequent pattern of maps is diagonal (40%); of 4 heads 3 show one pattern" in lead[0]
+    assert "the most frequent pattern is diagonal (40%); of 4 heads 3 show one pattern" in lead[0]
     assert "diagonal 2, vertical 1" in lead[0]
     # One vertical head became diagonal; its vertical share fell by 80 of 400 points, its diagonal share rose by 60.
-    assert "before fine-tuning, 1 of the 3 heads that show a pattern both times changed it" in lead[1]
+    assert "before fine-tuning, 1 of the 3 heads with a pattern both times changed it" in lead[1]
     assert "vertical, by −20.0 percentage points" in lead[1]
     cells = {row[0]: row for row in section.tables[0].rows}
     assert cells["vertical"][2] == "layer 0 · head 0 (80%)"
@@ -95,7 +95,7 @@ def test_a_checkpoint_is_not_followed_by_later_training() -> None:
     )
     section = section_of(table)
     assert section is not None
-    assert "at step 5, 0 of the 1 heads that show a pattern both times changed it" in section.findings[1]
+    assert "at step 5, 0 of the 1 heads with a pattern both times changed it" in section.findings[1]
 
 
 def test_no_patterns_no_section_and_short_maps_say_so() -> None:
@@ -139,7 +139,7 @@ def test_a_comparison_has_a_bar_for_each_task(sweep: Path) -> None:
     text = unescape(write_comparison(runs, [], sweep / "page", heads=True).read_text())
     # MRPC: heterogeneous (0.1 + 0.2) / 2 and no block; QQP 0.4 and 0.1.
     assert "are 50% of the maps of qqp and 15% of those of mrpc" in text
-    assert "maps that language models, not people, had labelled" in text
+    assert "maps labelled by language models, not people" in text
     assert (sweep / "page" / "figures" / "patterns_shares.png").is_file()
 
 
@@ -151,5 +151,5 @@ def test_the_papers_page_has_its_figure_2_beside_ours(sweep: Path) -> None:
     assert "40.0 / 41.8" in text
     assert "15.0 / 27.6" in text
     # Wherever shares are shown the page says who named the patterns.
-    assert "maps that language models, not people, had labelled" in text
-    assert "87, 83 and 77 % of its answers agreed" in text
+    assert "maps labelled by language models, not people" in text
+    assert "87, 83 and 77 % of its predictions agreed" in text

@@ -75,7 +75,7 @@ def test_a_presenter_that_fails_says_so_on_the_page(foreign: tuple[str, Path], m
     assert section.title == "Title"
     assert section.paragraphs == [
         f"The presenter '{name}:FAILS' failed (AttributeError: 'MeasureView' object has no attribute 'gone'); correct "
-        "it, and make the page again."
+        "it, and rebuild the page."
     ]
     assert presenter.scalars(VIEW) == {}
     compared = presenter.comparison(Comparison({"a": Replicates([VIEW])}))

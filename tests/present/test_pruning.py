@@ -96,7 +96,7 @@ def test_a_class_that_fails_alone_is_said_in_the_title() -> None:
 
 def test_the_search_is_said_with_what_it_spends() -> None:
     search = replace(SEARCH, number=2, level=search_level(0.9, 2), confidence=0.9)
-    assert search_in_words(search).endswith("together keep 90% confidence: this one is tested at 97.78%.")
+    assert search_in_words(search).endswith("have a joint confidence of 90%: this one is tested at 97.78%.")
     assert search_in_words(search).startswith("This is search 2 for a smaller model on these examples; each")
     assert "search 1 for a smaller model on these examples as far as is known;" in search_in_words(
         replace(search, number=1, counted=False)
@@ -153,7 +153,7 @@ def test_seeds_are_compared_by_their_mean_curves(tmp_path: Path) -> None:
     section = PRESENTER.comparison(Comparison({"mrpc": Replicates(views)}))
     assert section is not None
     assert section.findings[0].startswith("mrpc: 6 and 0 of 12 heads can go in the 2 seeds with a loss of accuracy")
-    assert section.findings[0].endswith("on 400 examples that did not choose them (0: none shown).")
+    assert section.findings[0].endswith("on 400 examples not used for choosing them (0: none shown).")
     # Student's t with one degree of freedom: 12.706 times a standard error of one point.
     assert list(section.tables[0].rows) == [["mrpc", "effects of single heads", "2", "6", "−2.0", "−14.7 to 10.7"]]
     assert [len(block.figure.axes) for block in section.figures] == [1]

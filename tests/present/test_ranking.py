@@ -13,7 +13,7 @@ def sentence(stderr: float, count: int = 100, value_LH: np.ndarray = VALUE) -> s
 
 def test_heads_within_the_errors_of_the_highest_are_named_in_their_order() -> None:
     assert sentence(0.02) == (
-        "Indistinguishable from the top: layer 1 · head 2, layer 0 · head 0, layer 1 · head 0 (standard errors, "
+        "Not significantly different from the top: layer 1 · head 2, layer 0 · head 0, layer 1 · head 0 (standard errors, "
         "Holm-corrected p ≥ 0.05)."
     )
     assert sentence(1e-4) == "The top head is significantly higher than every other (standard errors, Holm-corrected)."
@@ -22,11 +22,11 @@ def test_heads_within_the_errors_of_the_highest_are_named_in_their_order() -> No
 def test_a_long_list_is_cut_and_counted() -> None:
     value_LH = np.linspace(0, 1, 12).reshape(3, 4)
     assert sentence(5.0, value_LH=value_LH) == (
-        "No other head can be told from it (standard errors, Holm-corrected p ≥ 0.05)."
+        "No other head differs significantly from it (standard errors, Holm-corrected p ≥ 0.05)."
     )
     value_LH[0, 0] = -100
     assert sentence(5.0, value_LH=value_LH).startswith(
-        "Indistinguishable from the top: layer 2 · head 2, layer 2 · head 1, layer 2 · head 0, layer 1 · head 3, layer "
+        "Not significantly different from the top: layer 2 · head 2, layer 2 · head 1, layer 2 · head 0, layer 1 · head 3, layer "
         "1 · head 2 and 5 more ("
     )
 

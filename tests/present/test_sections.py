@@ -76,7 +76,7 @@ def test_changes_are_tested_head_by_head() -> None:
 def test_the_section_says_how_many_heads_changed_and_leaves_out_what_cannot() -> None:
     section = compared_section(view_of(table()))
     assert section is not None
-    assert "5 of 6 heads differ significantly in focus (kind 0, the column in which most do)" in section.findings[0]
+    assert "5 of 6 heads differ significantly in focus (kind 0, the column with the most)" in section.findings[0]
     assert "0.300 there, 0.400 here" in section.findings[0]
     (rows_,) = [each.rows for each in section.tables]
     assert rows_ == [["kind 0", "0.383", "0.300", "5", "0", "0.100 (layer 0 · head 0)"]]
@@ -298,7 +298,7 @@ def test_the_total_correlation_of_heads_has_no_p_value_beside_that_within_layers
     correlation = rank_correlation(x_LH, y_LH)
     within = correlation.within
     assert within is not None
-    total, _, rest = correlation_in_words(correlation).partition(", including what both owe to depth, and ")
+    total, _, rest = correlation_in_words(correlation).partition(", including the dependence of both on depth, and ")
     assert total == f"{with_limits(correlation.rho, correlation.low, correlation.high, 2)}".replace(
         "(", "(95 % interval "
     )
@@ -306,4 +306,4 @@ def test_the_total_correlation_of_heads_has_no_p_value_beside_that_within_layers
     assert f"permutation p {p_value(within.p_value)})" in rest
     assert correlation_in_words(
         rank_correlation(x_LH[:, :1].repeat(3, axis=0), y_LH[:, :1].repeat(3, axis=0))
-    ).endswith("including what both owe to depth")
+    ).endswith("including the dependence of both on depth")

@@ -78,7 +78,7 @@ def test_the_card_says_what_was_tested_and_what_loads_the_model() -> None:
     assert "this one is tested at 98.89%." in card
     assert "| class no | 50 | 0.900 | 0.860 | −4.0 (−12.0 to 3.0) |" in card
     failed = shrink_card(Shrunk(SEARCH, [attempt(False)]), "mine", task)
-    assert "No smaller model holds" in failed
+    assert "No smaller model passed" in failed
     assert "load_pruned(folder)" in failed
     assert 'f"{folder}/model.onnx"' in shrink_card(replace(SHRUNK, search=replace(SEARCH, onnx=True)), "mine", task)
     int8 = attempt(True, 1, int8=True, predicted=None)
@@ -97,9 +97,9 @@ def test_the_answer_names_speed_score_and_what_is_ruled_out() -> None:
         "loss of 1 point or more is ruled out; class no loses most, 0.900 → 0.860, −4.0 points (−12.0 to 3.0)."
     )
     failed = answer_in_words(Shrunk(SEARCH, [attempt(False, needed=900.0)]))
-    assert "No smaller model holds: 2.00 times as fast at batch 8: accuracy" in failed
+    assert "No smaller model passed: 2.00 times as fast at batch 8: accuracy" in failed
     assert "a loss of 1 point or more is not ruled out (one above 2.0 is)" in failed
-    assert "about 900 examples would show it" in failed
+    assert "about 900 examples would be enough" in failed
     assert summary_in_words(SHRUNK).startswith(
         "2.0 times as fast, accuracy 0.900 → 0.895: a loss of 1 point or more is"
     )
@@ -110,7 +110,7 @@ def test_a_missed_target_is_said_in_the_title_and_does_not_hold() -> None:
     shrunk = Shrunk(SEARCH, [missed])
     assert summary_in_words(shrunk).startswith("2.00 in place of 2.5 times as fast, accuracy 0.900 → 0.895: ")
     assert answer_in_words(shrunk).startswith(
-        "No smaller model holds: 2.00 times as fast at batch 8 (2.5 was asked for): "
+        "No smaller model passed: 2.00 times as fast at batch 8 (2.5 was requested): "
     )
     assert shrunk.folder == "shrunk_failed"
     assert [row[-1] for row in frontier_table(shrunk).rows] == ["no"]
@@ -161,7 +161,7 @@ def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path:
     assert axes.lines[0].get_xydata().tolist() == [[1.0, 0.0], [2.0, pytest.approx(-0.5)], [2.0, pytest.approx(-0.5)]]
     assert [line.get_label() for line in axes.lines].count("taken") == 1
     notes = " ".join(" ".join(text.get_text() for text in report.picture.figure.texts).split())
-    assert "the constant answer (accuracy 0.600, −30.0 points)" in notes
+    assert "the majority baseline (accuracy 0.600, −30.0 points)" in notes
     frontier, cut, roles, patterns = report.sections[:4]
     assert (roles.title, patterns.title) == ("Which heads stayed", Patterns.title)
     # Quoted for Hydra, and then for the shell.
@@ -173,7 +173,7 @@ def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path:
     assert report.next_steps[0].command.startswith(f"{of_search} shrink.speedup=2.5 ")
     assert "shrink.export='[int8]'" in report.next_steps[1].command
     assert cut.findings == [
-        "Most stays of layer 1 (2 of 4 heads, 42% of the neurons), least of layer 0 (1 of 4 heads, 21% of the neurons)."
+        "Layer 1 keeps the most (2 of 4 heads, 42% of the neurons), layer 0 the least (1 of 4 heads, 21% of the neurons)."
     ]
     assert [row[:2] for row in cut.tables[0].rows] == [["0", "0"], ["1", "0 1"]]
 

@@ -50,11 +50,11 @@ def test_sink_heads_are_told_by_diagnosis_and_intervention(tmp_path: Path) -> No
     section = SINKS.section(view)
     assert section is not None
     assert section.findings == [
-        "No head gives [SEP] 50 % of its attention, so whether that is a no-op cannot be tested.",
-        "3 of 6 heads are sink heads of [CLS]. Redirecting one head's attention away from it changes the answers by "
-        "less than 0.01 on average in 1 of them; the loss rises significantly in 1 and falls in 1. By intervention: 1 "
-        "nop, 1 broadcast, 1 content. The value norm separates the heads where cutting changes the answers from the "
-        "others with an area under the ROC curve of 0.50 (0.08 to 0.92), where 0.5 is chance.",
+        "No head gives [SEP] 50 % of its attention, so whether this attention is a no-op cannot be tested.",
+        "3 of 6 heads are sink heads of [CLS]. Redirecting one head's attention away from it changes the predictions "
+        "by less than 0.01 on average in 1 of them; the loss rises significantly in 1 and falls in 1. By "
+        "intervention: 1 nop, 1 broadcast, 1 content. The value norm predicts the heads where cutting changes the "
+        "predictions with an area under the ROC curve of 0.50 (0.08 to 0.92); chance is 0.5.",
     ]
     assert SINKS.classes(view)["sink by norms"] == [["[CLS] nop", "–", "–"], ["[CLS] broadcast", "–", "[CLS] content"]]
     assert SINKS.scalars(view)["cls/broadcast"] == 1.0

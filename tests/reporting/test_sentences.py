@@ -156,7 +156,7 @@ EXPECTED = {
     ],
     "one example": [
         "On 1 development example the model's val/accuracy is 1.000",
-        "No head is shown to attend to any of 1 kind of linked words beyond both position and word.",
+        "No head attends to any of 1 kind of linked words significantly beyond both position and word.",
     ],
     "one head": [
         "attention to nouns in layer 0 · head 0, 1.2 times as much; it is the only head, and gives nouns significantly "
@@ -170,7 +170,7 @@ EXPECTED = {
         "Compared with the model before fine-tuning, no difference in offsets is defined.",
     ],
     "all variants identical": [
-        "No head is shown to attend to any of 1 kind of linked words beyond both position and word."
+        "No head attends to any of 1 kind of linked words significantly beyond both position and word."
     ],
 }
 
