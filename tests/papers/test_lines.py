@@ -48,7 +48,7 @@ def test_models_are_a_column_or_named_in_the_caption() -> None:
 
 
 def test_an_unknown_field_or_format_is_named() -> None:
-    with pytest.raises(UserError, match=r"Invalid cell format '\{score:x\}': an estimate has no format 'x'"):
+    with pytest.raises(UserError, match=r"Invalid cell format '\{score:x\}' of a page: an estimate has no format 'x'"):
         cell("{score:x}", {"score": 0.5})
     with pytest.raises(UserError, match="'score' of a page shows 'scroe'; did you mean 'score'"):
         check_fields([{"score": 0.5}], {"score": "{scroe}"})

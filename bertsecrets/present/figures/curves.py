@@ -1,4 +1,4 @@
-"""Numbers over the course of training: a measure of every head, and the gradients of every layer."""
+"""Numbers during training: a measure of every head, and the gradients of every layer."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,7 +24,7 @@ from bertsecrets.present.figures.style import (
 from bertsecrets.results.formatting import head_label
 
 _FEW_STEPS = 25
-"""Up to this many steps, each one gets a dot."""
+"""Up to this many steps, each step has a dot."""
 
 
 def trajectory(
@@ -36,15 +36,15 @@ def trajectory(
     count: ArrayLike,
     named: Sequence[tuple[int, int]],
 ) -> Figure:
-    """Two panels over training steps: the mean of each layer, and every head with some of them named.
+    """Two panels over training steps: the mean of each layer, and every head, some of them labelled.
 
     Args:
         steps: The S training steps, ascending.
         value_SLH: Values ``[steps, layers, heads]``; NaN leaves a gap.
-        title: What the figure shows.
+        title: Title of the figure.
         unit: Label of the y axis, with its unit.
         count: Number of examples, one for all or any shape.
-        named: The heads ``(layer, head)`` to name: the first of the page's list.
+        named: The heads ``(layer, head)`` to label: the first of the page's list.
 
     Raises:
         ValueError: If ``steps`` and ``value_SLH`` differ in length or are empty.
@@ -112,7 +112,7 @@ def _draw_heads(
             (steps[-1], last_LH[layer, head]),
             xytext=(1.03, height),
             textcoords=axes.get_yaxis_transform(),
-            # As text this yellow is too pale on white.
+            # This yellow is too pale for text on white.
             color=colour if colour != "#E69F00" else "#8a5f00",
             fontsize=SMALL,
             va="center",
@@ -122,7 +122,7 @@ def _draw_heads(
 
 
 def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Move heights apart to at least ``gap`` in one sweep, keeping their mean; returned in the order of the input."""
+    """Move heights apart to at least ``gap`` in one sweep, keeping their mean and input order."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     moved = list(heights)
     for below, above in pairwise(order):
@@ -134,17 +134,17 @@ def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
 def gradient_flow(
     steps: Sequence[int], norm_SL: ArrayLike, ratio_SL: ArrayLike, *, title: str, batch_size: int | None
 ) -> Figure:
-    """Gradient norm and update-to-weight ratio over training steps, on log scales, with a line for each layer.
+    """Gradient norm and update-to-weight ratio over training steps, on log scales, with one line per layer.
 
     Args:
         steps: The S training steps, ascending.
         norm_SL: L2 norm of each layer's gradient, ``[steps, layers]``; zero and NaN (a frozen layer) draw no line.
-        ratio_SL: L2 norm of each layer's update divided by that of its weights, ``[steps, layers]``.
-        title: What the figure shows.
+        ratio_SL: L2 norm of each layer's update divided by the norm of its weights, ``[steps, layers]``.
+        title: Title of the figure.
         batch_size: Examples in each step; None if unknown.
 
     Raises:
-        ValueError: If the shapes do not fit together.
+        ValueError: If the shapes do not match.
     """
     norms_SL, ratios_SL = np.asarray(norm_SL, np.float64), np.asarray(ratio_SL, np.float64)
     if norms_SL.ndim != 2 or norms_SL.shape != ratios_SL.shape or norms_SL.shape[0] != len(steps):
@@ -177,7 +177,7 @@ def window(num_steps: int) -> int:
 
 
 def running_median(value_S: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Median of the ``width`` (odd) values around each one, fewer at the ends; NaN without any finite value."""
+    """Running median over ``width`` (odd) values, fewer at the ends; NaN without finite values."""
     padded = np.pad(value_S, width // 2, constant_values=np.nan)
     present = [near[np.isfinite(near)] for near in np.lib.stride_tricks.sliding_window_view(padded, width)]
     return np.array([np.median(near) if near.size else np.nan for near in present])

@@ -1,6 +1,6 @@
-"""Effects of disabling heads, layers and sets of heads on the score, from judged rows of one kind, metric and mode.
+"""Effects of disabling heads, layers and sets of heads on the score, from tested rows of one kind, metric and mode.
 
-In every figure ``title`` is what it shows.
+``title`` is always the figure's title.
 """
 
 import math
@@ -46,7 +46,7 @@ from bertsecrets.results.verdicts import (
 Array = NDArray[np.float64]
 
 _NAMED = 6
-"""Number of variants named at each end."""
+"""Number of labelled variants at each end."""
 
 
 def _numbers(rows: Sequence[Row], *names: str) -> list[Array]:
@@ -55,7 +55,7 @@ def _numbers(rows: Sequence[Row], *names: str) -> list[Array]:
 
 
 def _points(rows: Sequence[Row]) -> list[Array]:
-    """Changes of the score and their limits for all rows together, in points."""
+    """Changes of the score and their simultaneous limits, in points."""
     limits_V2 = np.array([joint_limits(row) for row in rows]).reshape(-1, 2)
     return [100 * number_V for number_V in (*_numbers(rows, "delta"), *limits_V2.T)]
 
@@ -75,17 +75,17 @@ def _count(rows: Sequence[Row]) -> str:
 
 
 def _within(margin: float | None) -> str:
-    """Part of a footnote: what it means that a head can be spared."""
+    """Part of a footnote: the meaning of "can be spared"."""
     return "" if margin is None else f" (a loss of {number(100 * margin, 1)} points or more is ruled out)"
 
 
 def disabling_heatmap(rows: Sequence[Row], *, title: str, smallest_effect: float) -> Figure:
-    """A cell for each head: red where it is needed, darker for larger losses, blue where it raises the score, pale blue
-    where it can be spared, hatched where there are not enough examples to tell.
+    """A cell for each head: red if needed, darker for larger losses; blue if disabling it raises the score; pale blue
+    if it can be spared; hatched if there are not enough examples to tell.
 
     Args:
-        rows: Of a kind that is a grid over layers and heads, or groups of neurons.
-        smallest_effect: The smallest loss that is found with 80 % power, as a difference of scores; NaN if unknown.
+        rows: Rows of a kind with a grid over layers and heads, or groups of neurons.
+        smallest_effect: The smallest loss detected with 80 % power, as a difference of scores; NaN if unknown.
     """
     kind = KINDS[rows[0]["kind"]]
     column = kind.column
@@ -117,7 +117,7 @@ def disabling_heatmap(rows: Sequence[Row], *, title: str, smallest_effect: float
         write_in_cells(axes, mesh, texts, bold=certain)
         colour_bar(figure, mesh, axes, POINTS)
         reach = (
-            f"a loss of {number(100 * smallest_effect, 1)} points is found with 80 % power (median {column}); "
+            f"a loss of {number(100 * smallest_effect, 1)} points is detected with 80 % power (median {column}); "
             if math.isfinite(smallest_effect)
             else ""
         )
@@ -131,7 +131,7 @@ def disabling_heatmap(rows: Sequence[Row], *, title: str, smallest_effect: float
 
 
 def _cell_text(value: float, certain: bool, width: float) -> str:
-    """The number of a cell, as precise as it fits; empty where it would touch its neighbour's."""
+    """The number in a cell, as precise as fits; empty if it would touch its neighbour."""
     text = number(value, 2 if certain and abs(value) < 0.1 else 1)
     # Significant numbers lose their decimals before they vanish.
     if certain and not fits(text, width, bold=True):
@@ -140,9 +140,10 @@ def _cell_text(value: float, certain: bool, width: float) -> str:
 
 
 def sorted_effects(rows: Sequence[Row], *, title: str) -> Figure:
-    """Every variant from most harmful to most helpful, with its interval, coloured by its verdict; both ends are named.
+    """Every variant from most harmful to most helpful, with its interval, coloured by its verdict; both ends are
+    labelled.
 
-    A row without a defined score is left out and counted in the footnote.
+    Rows without a defined score are omitted and counted in the footnote.
     """
     delta_V = _points(rows)[0]
     # NaN sorts last, which would make an undefined score the best one.
@@ -153,8 +154,8 @@ def sorted_effects(rows: Sequence[Row], *, title: str) -> Figure:
         (_few_effects if few else _many_effects)(figure.add_subplot(), order)
         footnote(
             figure,
-            f"bars: {rows[0]['level']:.0%} intervals, for all together; *: significant after correction; "
-            f"{_VERDICT_KEY}; {_count(rows)}{_undefined(delta_V)}",
+            f"bars: simultaneous {rows[0]['level']:.0%} intervals; *: significant after correction; {_VERDICT_KEY}; "
+            f"{_count(rows)}{_undefined(delta_V)}",
         )
     return figure
 
@@ -162,7 +163,7 @@ def sorted_effects(rows: Sequence[Row], *, title: str) -> Figure:
 _VERDICT_KEY = (
     f"red: {WORDS[NEEDED]}, dark blue: {WORDS[BETTER]}, pale blue: {WORDS[DISPENSABLE]}, grey: {WORDS[INCONCLUSIVE]}"
 )
-"""Part of a footnote: what the colours of verdicts mean."""
+"""Part of a footnote: the meaning of the verdicts' colours."""
 
 
 def _undefined(delta_V: Array) -> str:
@@ -200,7 +201,7 @@ def _many_effects(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _list_names(axes: Axes, rows: Sequence[Row]) -> None:
-    """List names next to the panel, where they cannot cover the data."""
+    """List names next to the panel, so that they do not cover the data."""
     for start, alignment, heading, listed in (
         (1.0, "top", "most harmful", rows[:_NAMED]),
         (0.0, "bottom", "most helpful", rows[-_NAMED:]),
@@ -230,7 +231,7 @@ def layer_bars(rows: Sequence[Row], *, title: str) -> Figure:
         axes.set_axisbelow(True)
         axes.set_ylabel(POINTS)
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
-        footnote(figure, f"lines: {rows[0]['level']:.0%} intervals, for all together; {_VERDICT_KEY}; {_count(rows)}")
+        footnote(figure, f"lines: simultaneous {rows[0]['level']:.0%} intervals; {_VERDICT_KEY}; {_count(rows)}")
     return figure
 
 
@@ -254,11 +255,11 @@ def cumulative_curve(rows: Sequence[Row], *, title: str) -> Figure:
 
 
 def spared_curve(spared: Spared, curve: Sequence[SparedAt], *, title: str, count: ArrayLike) -> Figure:
-    """How many heads lose less than each margin: those shown one by one, and a lower bound on their number.
+    """The number of heads that lose less than each margin, individually tested, and a lower bound on it.
 
     Args:
-        spared: The counts at the judged margin.
-        curve: Those at each margin.
+        spared: The counts at the tested margin.
+        curve: The counts at each margin.
         count: Numbers of examples.
     """
     margin_M, at_least_M, each_M = (
@@ -280,17 +281,17 @@ def spared_curve(spared: Spared, curve: Sequence[SparedAt], *, title: str, count
         axes.set_ylabel(f"heads of {heads} that lose less")
         axes.grid(linewidth=0.4, alpha=0.5)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
-        footnote(figure, f"the bound holds at each margin by itself; {sample_size(count)}")
+        footnote(figure, f"the bound is pointwise for each margin; {sample_size(count)}")
     return figure
 
 
 def effect_trajectory(rows: Sequence[Row], history: Sequence[Row], *, title: str, named: int = 5) -> Figure:
-    """The effect of each variant over the course of training; those with the largest final effect in colour.
+    """The effect of each variant during training; variants with the largest final effect are coloured.
 
     Args:
         rows: The variants.
-        history: Their rows at the training steps, and maybe those of others.
-        named: Number of variants to colour and name.
+        history: Their rows at the training steps, possibly with other variants.
+        named: Number of variants to colour and label.
     """
     steps, names = sorted({row["step"] for row in history}), _labels(rows)
     variants = [row["variant"] for row in rows]
@@ -318,13 +319,13 @@ def effect_trajectory(rows: Sequence[Row], history: Sequence[Row], *, title: str
 
 
 FEWEST_OF_A_BAND = 39
-"""Fewer random groups do not reach to both limits of 95 %."""
+"""Least number of random groups for 95 % limits."""
 
 
 def redundancy_chart(groups: Sequence[Group], *, title: str) -> Figure:
-    """A row for each group: its heads alone, all but one, all together, and random groups from the same layers.
+    """A row for each group: its single heads, all but one, the whole group, and random groups from the same layers.
 
-    Random groups have a band where there are enough of them for its limits, else a tick each.
+    Random groups have a band if there are enough of them for its limits, else a tick each.
     """
     with house_style():
         figure = new_figure(PAGE_WIDTH, 0.42 * len(groups) + 2.0, title)
@@ -339,7 +340,7 @@ def redundancy_chart(groups: Sequence[Group], *, title: str) -> Figure:
             else:
                 axes.vlines(random_V, place - 0.3, place + 0.3, color="#c8c8c8", linewidth=1.0)
             axes.plot(alone_V, [place - 0.15] * len(alone_V), ".", color=ACCENTS[0])
-            # Of a pair, all but one is the other head alone.
+            # In a pair, "all but one" is the other single head.
             rest_V = but_one_V if len(alone_V) > 2 else but_one_V[:0]
             axes.plot(rest_V, [place + 0.15] * len(rest_V), "x", color=ACCENTS[2], markersize=4)
             axes.plot(together, place, "D", color=ACCENTS[1], markersize=6)

@@ -1,4 +1,4 @@
-"""Heatmaps of heads: every one is drawn by :func:`draw_grid`."""
+"""Heatmaps of heads, all drawn by :func:`draw_grid`."""
 
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
@@ -46,10 +46,10 @@ _grids_of_heads: WeakKeyDictionary[Axes, tuple[int, int]] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class HeadCells:
-    """Where a figure shows a grid of heads: one row of equal cells for each layer, layer 0 at the top.
+    """Position of a grid of heads in a figure: one row of equal cells per layer, layer 0 at the top.
 
     Args:
-        left, top, width, height: Shares of the figure's width and height, from its top left corner.
+        left, top, width, height: Fractions of the figure's width and height, from its top left corner.
         layers, heads: Number of rows and of columns.
     """
 
@@ -62,8 +62,9 @@ class HeadCells:
 
 
 def head_cells(figure: Figure) -> list[HeadCells]:
-    """The grids of heads of a figure that has been drawn (its layout is known only then), so that a page can open the
-    head under the pointer."""
+    """The grids of heads in a drawn figure (its layout is only known then), so that a page can open the head under the
+    pointer.
+    """
     boxes = [(axes.get_position(), *_grids_of_heads[axes]) for axes in figure.axes if axes in _grids_of_heads]
     return [HeadCells(box.x0, 1 - box.y1, box.width, box.height, layers, heads) for box, layers, heads in boxes]
 
@@ -85,7 +86,7 @@ def draw_grid(
         axes: Where to draw.
         value_RC: The numbers, ``[rows, columns]``.
         norm, colours: The colour scale.
-        coloured_RC: Which values get a colour, bool; the others show the background. None for all.
+        coloured_RC: Which values to colour, bool; the others show the background. None for all.
         rows, columns: Names; None for layers and for heads, counted from 0.
         every: Distance between numbered layers and heads.
     """
@@ -174,14 +175,14 @@ def heatmap(
     """A heatmap of ``[layers, heads]`` values, layer 0 in the top row, with values printed where they fit.
 
     Args:
-        value_LH: The numbers; a cell of NaN is hatched, and nothing but NaN gives a sentence.
+        value_LH: The numbers; NaN cells are hatched, and only NaN gives a sentence.
         title: What the figure shows.
         unit: Label of the colour bar, with its unit.
         count: Number of examples, one for all or ``[layers, heads]``.
         stderr_LH: Standard errors, summarised under the figure.
-        limits: Ends of the colour scale; made symmetric if zero lies between them. None for the range of the values.
+        limits: Ends of the colour scale; made symmetric if zero is between them. None for the range of the values.
         marked: Cells ``(layer, head)`` to outline.
-        whole_layers: Whether the single column is that of whole layers rather than of head 0.
+        whole_layers: Whether the single column shows whole layers rather than head 0.
         rows: Names of the rows if they are not layers.
     """
     values_LH = np.asarray(value_LH, np.float64)
@@ -198,7 +199,7 @@ def heatmap(
         if rows is not None:
             axes.set_ylabel("")
         notes = [sample_size(count)]
-        # Fewer decimals where more would touch; none of the numbers where even whole ones would.
+        # Fewer decimals if more would touch; no numbers if even whole ones would.
         for digits in (3, 2) if np.abs(finite).max() < 10 else (1, 0):
             texts = {cell: number(value, digits) for cell, value in np.ndenumerate(values_LH) if np.isfinite(value)}
             if all(fits(text, cell_width) for text in texts.values()):
@@ -209,7 +210,7 @@ def heatmap(
             notes.append("hatched: no value")
         if marked:
             outline(axes, marked)
-            notes.append("outlined: heads singled out in the text")
+            notes.append("outlined: heads mentioned in the text")
         errors = finite_of([] if stderr_LH is None else stderr_LH)
         if errors.size:
             notes.append(f"standard error: median {np.median(errors):.2g}, largest {errors.max():.2g}")
@@ -219,7 +220,7 @@ def heatmap(
 
 
 def outline(axes: Axes, cells: Collection[tuple[int, int]]) -> None:
-    """Frame cells ``(row, column)`` in black with a white rim, which shows on any colour."""
+    """Frame cells ``(row, column)`` in black with a white rim, visible on any colour."""
     for row, column in cells:
         for colour, width in (("white", 3.5), ("black", 1.8)):
             axes.add_patch(
@@ -239,7 +240,7 @@ class HeadPanel:
 
     Args:
         title: Title of the panel.
-        value_LH: ``[layers, heads]``; NaN is hatched, and a panel of nothing else is a sentence under the figure.
+        value_LH: ``[layers, heads]``; NaN is hatched, and an all-NaN panel becomes a sentence under the figure.
         certain_LH: Which values to colour; the others are pale. None for all.
     """
 
@@ -266,11 +267,11 @@ def head_panels(
         panels: At least one, all of one size.
         title: What the figure shows.
         unit: Label of the colour bar.
-        note: Footnote: sample sizes, and what pale cells mean.
+        note: Footnote: sample sizes, and the meaning of pale cells.
         limits: Ends of the scale; None for the range of all coloured values.
         signed: Whether zero is the middle of the scale; None decides by the values.
         effects: Whether values are changes of a score, whose losses are drawn from white to dark red.
-        ticks: Values to label on the colour bar, with their labels; those outside the scale are left out.
+        ticks: Values to label on the colour bar, with their labels; values outside the scale are omitted.
         rows: Names of the rows if they are not layers.
     """
     empty = [panel.title for panel in panels if not np.isfinite(np.asarray(panel.value_LH, np.float64)).any()]
@@ -302,7 +303,7 @@ def head_panels(
             axes.set_facecolor(_PALE)
             draw_grid(axes, value_LH, norm, colours, coloured_RC=coloured_LH, rows=rows, every=every)
             if not coloured_LH.any():
-                # So that nobody takes the panel for one that was not drawn.
+                # So that the panel does not look as if it was not drawn.
                 middle = heads / 2, layers / 2
                 axes.text(*middle, "no head", ha="center", va="center", fontsize=SMALL, color=QUIET)
             lowest, leftmost = index + columns >= len(panels), index % columns == 0

@@ -41,9 +41,7 @@ class LayerPanel:
 
 
 def layer_panels(panels: Sequence[LayerPanel], *, title: str, note: str) -> Figure:
-    """A bar for the mean change of score of each layer with its replicates as dots, one panel each, all on the same
-    axes.
-    """
+    """A bar for the mean change of score of each layer, with its replicates as dots, one panel each on shared axes."""
     columns = panels_across(len(panels))
     with house_style():
         figure, axes_N = titled_panels(
@@ -74,7 +72,7 @@ class LayerLine:
     Args:
         name: Its name in the legend.
         value_LH: ``[layers, heads]``; NaN is ignored.
-        published_L: A paper's means by layer of its own model, of any number of layers; None for no such line.
+        published_L: A paper's means by layer for its own model, with any number of layers; None for no such line.
     """
 
     name: str
@@ -99,7 +97,7 @@ def layer_scatter(
         title: What the figure shows.
         unit: Label of the y axis.
         note: Footnote: sample sizes.
-        top: Upper end of the y axis; None for that of the values.
+        top: Upper end of the y axis; None for automatic.
         level: Height of a dashed line to compare with, e.g. chance; None for no such line.
         level_name: Its name in the legend.
     """
@@ -129,12 +127,12 @@ def layer_scatter(
                     handlelength=1.2,
                     columnspacing=1.0,
                 )
-        # After all lines are drawn: the panels share the axis.
+        # After all lines are drawn, because the panels share the axis.
         for axes in axes_N:
             axes.set_ylim(0, top)
         figure.supylabel(unit, fontsize=9.0)
         published = any(line.published_L is not None for lines in panels.values() for line in lines)
-        theirs = "; dotted: the paper's model, its layers spread over the same width" if published else ""
+        theirs = "; dotted: the paper's model, with its layers spread over the same width" if published else ""
         footnote(figure, f"{note}; dots: heads, lines: mean over the heads of a layer{theirs}; layers count from 0")
     return figure
 

@@ -1,4 +1,4 @@
-"""Attention maps: of heads (rows) at stages of training (columns), and many of them on one sheet."""
+"""Attention maps of heads (rows) at stages of training (columns), and contact sheets of many maps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,15 +38,15 @@ class MapPanel:
     """One attention map of a gallery.
 
     Args:
-        row: Name of the head, e.g. ``"layer 5 · head 3"``; panels with one name share a row and a colour scale.
-        column: Name of the stage, e.g. ``"step 63"``; panels with one name share a column.
-        attention_QK: Weights in 0..1, ``[T, T]``; a difference of weights where ``signed``.
+        row: Name of the head, e.g. ``"layer 5 · head 3"``; panels with the same name share a row and a colour scale.
+        column: Name of the stage, e.g. ``"step 63"``; panels with the same name share a column.
+        attention_QK: Weights in 0..1, ``[T, T]``; a difference of weights if ``signed``.
         tokens: The T tokens.
         signed: Whether this is a difference, drawn on a scale with zero in the middle.
-        marked: Rows and columns of the cells that get a frame.
+        marked: Rows and columns of the cells to frame.
 
     Raises:
-        ValueError: If the map is not square with one row for each token.
+        ValueError: If the map is not square with one row per token.
     """
 
     row: str
@@ -66,8 +66,8 @@ class MapPanel:
 def gallery(panels: Sequence[MapPanel], *, title: str) -> Figure:
     """Attention maps in a grid of heads by stages, query tokens downward and key tokens to the right.
 
-    All tokens are labelled up to 30, some of them up to 64, and only the special ones beyond that. A place of the grid
-    without a panel says so.
+    All tokens are labelled up to 30, some of them up to 64, and only special tokens beyond that. Empty grid positions
+    are marked.
 
     Raises:
         ValueError: If there are no panels.
@@ -125,7 +125,7 @@ def _draw(axes: Axes, panel: MapPanel | None, below: MapPanel | None, left: MapP
 
 
 def labelled_positions(tokens: Sequence[str]) -> list[int]:
-    """Positions of the tokens to label: all of them, the special ones and some of the others, or the special ones.
+    """Positions of the tokens to label: all, special tokens and some others, or only special tokens.
 
     >>> labelled_positions(["[CLS]", "a", "b", "[SEP]"])
     [0, 1, 2, 3]

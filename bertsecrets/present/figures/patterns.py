@@ -1,6 +1,6 @@
 """Patterns of attention maps: shares as stacked bars, and heads by pattern.
 
-In every figure ``title`` is what it shows.
+``title`` is always the figure's title.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def pattern_bars(bars: Sequence[ShareBar], *, title: str, note: str) -> Figure:
 
     Args:
         bars: From the top; at least one.
-        note: Footnote: sample size, and what the intervals are.
+        note: Footnote: sample size, and the meaning of the intervals.
     """
     shares_RC = np.array([bar.share_C for bar in bars])
     errors_RC = np.array([bar.error_C for bar in bars])
@@ -115,7 +115,7 @@ def _legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str], column
 
 
 def _mark(axes: Axes, end: float, share: float, error: float, row: int, colour: str) -> None:
-    """Draw the interval at the end of a share, and print the share where there is room for it."""
+    """Draw the interval at the end of a share, and print the share if there is room."""
     if np.isfinite(error) and share > 0:
         axes.errorbar(end, row + 0.2, xerr=error, color="black", linewidth=0.8, capsize=1.6, capthick=0.8)
     if share >= _ENOUGH:
@@ -126,9 +126,9 @@ def _mark(axes: Axes, end: float, share: float, error: float, row: int, colour: 
 
 
 def pattern_grid(share_LHC: ArrayLike, *, title: str, note: str) -> Figure:
-    """The grid of heads, each coloured by the pattern that at least half of its maps show, with that share in percent.
+    """The grid of heads, each coloured by the pattern of at least half of its maps, with this share in percent.
 
-    Heads without one are grey and hatched. Layer 0 is at the top.
+    Heads without such a pattern are grey and hatched. Layer 0 is at the top.
 
     Args:
         share_LHC: Shares ``[layers, heads, patterns]``; NaN where a head has no maps.

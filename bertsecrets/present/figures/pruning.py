@@ -1,4 +1,4 @@
-"""Curves of the score against the number of heads kept, and against what a smaller model costs."""
+"""Curves of the score against the number of heads kept, and against the cost of smaller models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ class CurvePoint:
 
     Args:
         name: Name of the curve.
-        kept: Heads that are left.
+        kept: Remaining heads.
         change: Change of the score.
-        order: Which of several curves of this name, from 0.
+        order: Index among several curves with this name, from 0.
     """
 
     name: str
@@ -48,7 +48,7 @@ _LINES = ("-", "--", ":")
 _LABEL_WIDTH = 34
 """Characters of a line of a legend."""
 _INSIDE = 5
-"""A legend of more lines would cover them, and stands beside the axes."""
+"""A legend with more lines would cover the curves and is placed beside the axes."""
 
 
 def _points(changes: Sequence[Estimate]) -> Array:
@@ -69,14 +69,14 @@ def pruning_curves(
     bands: bool | None = None,
     published: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
 ) -> Figure:
-    """Change of the score against the number of heads kept, a line for each order of removal; the controls come last.
+    """Change of the score against the number of heads kept, one line per order of removal; the controls come last.
 
     Args:
-        margin: The loss that matters, drawn as a line; None for none.
-        marked: Number of heads of the smallest model with the guarantee, drawn as a line; None for none.
-        over: What the intervals are over.
-        bands: Whether every line is drawn with its interval, or none; None for the first one alone.
-        published: Points of other people's curves, heads kept and change of the score, drawn as crosses.
+        margin: The largest acceptable loss, drawn as a line; None for none.
+        marked: Number of heads of the smallest model that passed its test, drawn as a line; None for none.
+        over: Units of the intervals.
+        bands: Whether to draw intervals for all lines or none; None for the first line only.
+        published: Points of published curves, heads kept and change of the score, drawn as crosses.
     """
     names = sorted(dict.fromkeys(point.name for point in points), key=lambda name: name in CONTROLS)
     with house_style():
@@ -108,10 +108,10 @@ def pruning_curves(
         notes = [] if bands is False else [f"band{'s' * bool(bands)}: {level:.0%} interval over {over}"]
         if margin is not None:
             axes.axhline(-100 * margin, color="black", linewidth=0.8, linestyle="--")
-            notes.append("dashed: the loss that matters")
+            notes.append("dashed: the margin")
         if marked is not None:
             axes.axvline(marked, color="black", linewidth=0.8, linestyle=":")
-            notes.append("dotted: the smallest model with the guarantee")
+            notes.append("dotted: the smallest model that passed its test")
         axes.invert_xaxis()
         axes.set_xlabel("heads kept")
         axes.set_ylabel(POINTS)
@@ -132,10 +132,10 @@ def pruning_costs(
     title: str,
     note: str,
 ) -> Figure:
-    """Change of the score against what is left of each cost, a panel for each cost.
+    """Change of the score against the remaining share of each cost, one panel per cost.
 
     Args:
-        shares: Name of a cost -> its share of the whole model's, ``[V]``.
+        shares: Name of a cost -> its share of the original model's, ``[V]``.
     """
     change_V, low_V, high_V = _points(changes)
     with house_style():
@@ -156,7 +156,7 @@ def pruning_costs(
 
 
 def kept_scores(lines: Mapping[str, Mapping[int, Interval]], *, title: str, metric: str, note: str) -> Figure:
-    """A score against the number of heads kept, a line with error bars for each way to choose them.
+    """A score against the number of heads kept, one line with error bars per way of choosing them.
 
     Args:
         lines: Name -> heads kept -> the mean score with its interval, whose limits may be NaN.

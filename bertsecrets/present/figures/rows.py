@@ -1,4 +1,4 @@
-"""Numbers with their intervals, one row each, beside baselines and the numbers of single seeds."""
+"""Numbers with their intervals, one row each, with baselines and the numbers of single seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ class IntervalRow:
         name: Its label.
         value: The number; NaN is written as undefined.
         low, high: Ends of its interval; NaN where unknown.
-        baseline: A number to compare with, such as a constant answer's score; NaN where there is none.
-        seeds: The number of each seed, whose mean is the value; none where there is one.
-        published: The number that a paper has of its own model; NaN where there is none.
+        baseline: A number to compare with, such as the majority baseline; NaN for none.
+        seeds: The number of each seed, averaged in the value; empty with a single seed.
+        published: A paper's number for its own model; NaN for none.
     """
 
     name: str
@@ -60,10 +60,10 @@ def interval_rows(
         rows: At least one.
         title: What the figure shows.
         unit: Label of the x axis.
-        note: Footnote: what the intervals are, and sample sizes.
+        note: Footnote: meaning of the intervals, and sample sizes.
         reference: Where to draw a vertical line; None for none.
-        limits: Ends of the x axis; None for those of the numbers.
-        value, baseline, published: What dots, hollow squares and crosses are, for the legend.
+        limits: Ends of the x axis; None for automatic.
+        value, baseline, published: Legend labels of dots, hollow squares and crosses.
         digits: Decimals of the numbers printed above the dots; None to print none.
 
     Raises:

@@ -51,13 +51,13 @@ def html_image(figure: Figure, text: str) -> str:
 
 
 def _rendered(figure: Figure, form: str, draw: Callable[[io.BytesIO], None]) -> bytes:
-    """The bytes that ``draw`` writes, cached: a figure goes to a file, to the report and to W&B, and never changes."""
+    """The bytes that ``draw`` writes, cached, because an unchanged figure goes to a file, the report and W&B."""
     drawn = _drawn.setdefault(figure, {})
     if form not in drawn:
         buffer = io.BytesIO()
         layout = figure.get_layout_engine()
         if drawn:
-            # The first drawing has placed everything; a layout takes as long as the drawing itself.
+            # The first drawing has computed the layout, which takes as long as the drawing itself.
             figure.set_layout_engine("none")
         with house_style():
             draw(buffer)

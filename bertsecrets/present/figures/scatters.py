@@ -1,4 +1,4 @@
-"""Heads as dots: two of their numbers, or points that lie near each other where they attend alike."""
+"""Heads as dots: by two numbers, or as points that are close if the heads attend similarly."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ def head_scatter(panels: Sequence[ScatterPanel], *, title: str, x_label: str, y_
 def head_space(
     points_N2: ArrayLike, classes: Mapping[str, Sequence[str]], *, title: str, note: str, heads: int | None = None
 ) -> Figure:
-    """The same points by layer and once for each classification, coloured by class; heads of no common class are small
+    """The same points by layer and for each classification, coloured by class; heads without a common class are small
     and grey.
 
     Args:
@@ -65,7 +65,7 @@ def head_space(
         classes: Title of a panel -> class of each head; a dash for none.
         title: What the figure shows.
         note: Footnote.
-        heads: Heads of a layer; None to leave out the panel by layer.
+        heads: Heads per layer; None to omit the panel by layer.
     """
     points = np.asarray(points_N2, np.float64)
     panels = [*(["by layer"] if heads is not None else []), *classes]
@@ -98,9 +98,9 @@ def head_space(
 
 
 def moved_heads(before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title: str, note: str) -> Figure:
-    """Heads of two models in one space: a ring before, a dot after, a line between them, coloured by layer.
+    """Heads of two models in one space: a ring before, a dot after, and a line between them, coloured by layer.
 
-    The five heads that moved farthest are named.
+    The five heads that moved farthest are labelled.
 
     Args:
         before_N2, after_N2: The heads of each model in order of layers.
@@ -137,7 +137,7 @@ def moved_heads(before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title:
 
 
 def _bare(axes: Axes, points: NDArray[np.float64]) -> None:
-    """Axes without ticks: only distances mean anything."""
+    """Axes without ticks, because only distances have a meaning."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_aspect("equal", adjustable="box")

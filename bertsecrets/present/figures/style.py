@@ -29,15 +29,15 @@ PAGE_WIDTH = 7.0
 _NAME_WIDTH, _NAME_LINES = 36, 3
 
 ACCENTS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""The palette of Okabe and Ito, safe for colour-blind readers, without its yellow, too pale for lines on white."""
+"""The palette of Okabe and Ito, safe for colour-blind readers, without yellow, which is too pale for lines on white."""
 
 QUIET = "#6b6b6b"
 
 SMALL = 8.0
-"""Size of labels and notes, in points: the smallest that is legible in print."""
+"""Size of labels and notes, in points, the smallest that is legible in print."""
 
 POINTS = "change of score (points)"
-"""Unit of changes of a score: scores lie in -1..1, a point is one hundredth."""
+"""Unit of changes of a score: scores are in -1..1, and a point is one hundredth."""
 
 _MOST_ACROSS = 3
 
@@ -59,20 +59,20 @@ _SETTINGS: dict[Any, Any] = {
     "hatch.linewidth": 0.6,
     "svg.fonttype": "path",
     "svg.hashsalt": "bertsecrets",
-    # Names of tasks and tokens may contain dollar signs, which do not mean mathematics here.
+    # Names of tasks and tokens may contain dollar signs, which are not mathematics here.
     "text.parse_math": False,
 }
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Apply the settings under which every figure is made and saved; the caller's are restored afterwards."""
+    """Apply the settings for drawing and saving figures; the caller's settings are restored afterwards."""
     with mpl.rc_context(_SETTINGS):
         yield
 
 
 class ShownFigure(Figure):
-    """A figure that a notebook shows as a picture, though no pyplot made it."""
+    """A figure that a notebook shows as a picture, although it was not created by pyplot."""
 
     def _repr_png_(self) -> bytes:
         content = io.BytesIO()
@@ -125,7 +125,7 @@ def titled_panels(
             axes.set_visible(False)
             continue
         axes.set_title(titles[index], fontsize=SMALL)
-        # The lowest panel of a column carries the labels, also above an empty corner.
+        # The lowest panel of a column has the labels, even above an empty corner.
         if index + columns >= len(titles):
             axes.set_xlabel(x_label)
             axes.tick_params(labelbottom=True)
@@ -149,7 +149,7 @@ def colour_bar(
 
 
 def sentence(title: str, text: str) -> Figure:
-    """A figure of nothing but its title and a sentence, for where there is nothing to draw."""
+    """A figure with only its title and a sentence, if there is nothing to draw."""
     with house_style():
         figure = new_figure(PAGE_WIDTH, 0.9, title)
         footnote(figure, text)
@@ -165,9 +165,7 @@ def footnote(figure: Figure, text: str) -> None:
 
 
 def row_names(names: Sequence[str]) -> tuple[list[str], int]:
-    """Names of rows broken into lines that leave room for the rows, and the largest number of lines; the rest is
-    cut.
-    """
+    """Row names wrapped to leave room for the rows, and the largest number of lines; the rest is cut."""
     lines = [
         textwrap.wrap(name, _NAME_WIDTH, max_lines=_NAME_LINES, placeholder="\N{HORIZONTAL ELLIPSIS}") or [""]
         for name in names
@@ -176,7 +174,7 @@ def row_names(names: Sequence[str]) -> tuple[list[str], int]:
 
 
 def sample_size(count: ArrayLike) -> str:
-    """Number of examples of each value: ``n = 408 examples``, or a range where counts differ."""
+    """Number of examples per value: ``n = 408 examples``, or a range if counts differ."""
     counts = np.asarray(count, np.int64)
     low, high = int(counts.min()), int(counts.max())
     if low == high:
@@ -185,11 +183,11 @@ def sample_size(count: ArrayLike) -> str:
 
 
 def seeds_in_words(count: ArrayLike, pale: bool = False) -> str:
-    """What values stand for, by their numbers of seeds: ``mean over 3 seeds``, or ``one seed``.
+    """Description of values by their number of seeds: ``mean over 3 seeds``, or ``one seed``.
 
     Args:
         count: Number of seeds of each value.
-        pale: Also say that cells are pale where at most half of the seeds show an effect.
+        pale: Also explain that cells are pale if at most half of the seeds show an effect.
     """
     counts = np.asarray(count, np.int64)
     low, high = int(counts.min()), int(counts.max())
@@ -204,9 +202,9 @@ def scale(values: ArrayLike, limits: tuple[float, float] | None, signed: bool | 
 
     Args:
         values: The values to draw; NaN is ignored.
-        limits: Ends of the scale; None for the range of ``values``, from zero where they are all equal.
-        signed: Whether zero is the middle; None: if the ends lie on both sides of zero. A signed scale is
-            symmetric: equal shades mean equal sizes.
+        limits: Ends of the scale; None for the range of ``values``, starting at zero if they are all equal.
+        signed: Whether zero is the middle; None to decide by the ends. A signed scale is symmetric, so that equal
+            shades mean equal sizes.
     """
     finite = finite_of(values)
     if limits is None:
@@ -216,13 +214,13 @@ def scale(values: ArrayLike, limits: tuple[float, float] | None, signed: bool | 
         reach = max(abs(low), abs(high)) or 1.0
         return Normalize(-reach, reach), DIVERGING
     if low == high:
-        # One value alone has no range; zero gives it a meaning.
+        # A single value has no range, so zero is included.
         low, high = (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
     return Normalize(low, high), SEQUENTIAL
 
 
 def effect_scale(values: ArrayLike) -> tuple[Normalize, mpl.colors.Colormap]:
-    """A scale of changes of a score: white at none, darker red the larger a loss, and darker blue the larger a gain.
+    """A scale for changes of a score: white for none, darker red for larger losses, and darker blue for larger gains.
 
     Args:
         values: The changes to draw, negative for losses; NaN is ignored. Without a gain the scale ends at white.
@@ -242,7 +240,7 @@ def finite_of(values: ArrayLike) -> NDArray[np.float64]:
 
 
 def ink_on(colour: tuple[float, float, float, float]) -> str:
-    """Black or white, whichever stands out more on ``colour`` (RGBA in 0..1)."""
+    """Black or white, whichever has more contrast on ``colour`` (RGBA in 0..1)."""
     channels = np.asarray(colour[:3])
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     luminance = float(linear @ np.array([0.2126, 0.7152, 0.0722]))
@@ -259,9 +257,7 @@ def step_axis(axes: Axes, steps: Sequence[int]) -> None:
 
 
 def layer_colours(num_layers: int) -> tuple[Normalize, list[tuple[float, float, float, float]]]:
-    """A normalisation of layer numbers and a colour for each layer, darkest at layer 0, without colours too pale for
-    lines.
-    """
+    """A normalisation of layer numbers and a colour per layer, darkest at layer 0, without very pale colours."""
     norm = Normalize(0, max(1, num_layers - 1))
     # The sequential map without its palest tenth.
     shades = mpl.colors.ListedColormap(mpl.colormaps[SEQUENTIAL](np.linspace(0, 0.9, 256)))
@@ -274,7 +270,7 @@ def layer_bar(figure: Figure, axes: list[Axes], num_layers: int) -> None:
     colours = mpl.colors.ListedColormap(layer_colours(num_layers)[1])
     mappable = ScalarMappable(norm, colours)
     if len(axes) == 1:
-        # In the panel's margin, where labels of a panel below cannot push it away.
+        # In the panel's margin, so that labels of a panel below do not move it.
         bar = figure.colorbar(mappable, cax=axes[0].inset_axes((1.03, 0.0, 0.02, 1.0)))
     else:
         bar = figure.colorbar(mappable, ax=axes, aspect=30, pad=0.02)
@@ -286,11 +282,11 @@ def layer_bar(figure: Figure, axes: list[Axes], num_layers: int) -> None:
 
 
 def log_axis(axes: Axes, which: str) -> None:
-    """Make the x or the y axis (``which``) logarithmic, with labels that a reader can use on few decades too."""
+    """Make the x or the y axis (``which``) logarithmic, with useful labels even on few decades."""
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
-    # Within two decades, powers of ten would give an axis one label at most.
+    # Within two decades, powers of ten would give an axis at most one label.
     fine = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 10 else (1.0, 2.0, 5.0)
     axis.set_major_locator(LogLocator(10, subs=fine if high / low < 100 else (1.0,)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
