@@ -351,6 +351,9 @@ class Analysis(ABC):
     without_labels: ClassVar[str] = ""
     """What cannot be done without labels, as a part of a sentence; empty if labels are not needed."""
 
+    of_whole_texts: ClassVar[bool] = False
+    """Whether it reads the logits of a prediction for each text, which models that answer for each word do not have."""
+
     learns: ClassVar[str] = ""
     """What is chosen or taught on training rows, as the subject of a sentence; empty if nothing is."""
 
@@ -383,6 +386,11 @@ class Analysis(ABC):
         if self.without_labels and not context.task.is_labelled:
             raise UserError(
                 f"Task '{context.task.name}' has no labels, so {self.without_labels}; choose a labelled task."
+            )
+        if self.of_whole_texts and context.task.head.statistics:
+            raise UserError(
+                f"{type(self).__name__} needs one prediction for each text, but a model of task '{context.task.name}' "
+                f"(kind {context.task.head.kind}) makes several; use analysis=disable or analysis=gradient_importance."
             )
 
     def check_on_device(self, context: Context) -> None:  # noqa: B027

@@ -34,6 +34,7 @@ from bertsecrets.data.sampler import BucketedTrainSampler
 from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.sources.base import check_characters
 from bertsecrets.data.sources.demo import DEMO_TASKS, demo_examples
+from bertsecrets.data.tags import check_scored, note_on_tags, tagged_examples, tagged_windows
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
@@ -51,8 +52,10 @@ from bertsecrets.results.components import COMPONENTS, HEAD
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING
 from bertsecrets.settings import CONF, meanings
+from bertsecrets.task_heads import kind_of
 from bertsecrets.task_heads.base import TaskHead
 from bertsecrets.task_heads.sequence import SEQUENCE
+from bertsecrets.task_heads.tokens import TokenHead
 
 _PLANS = tuple(kind.plan for kind in COMPONENTS)
 _SHORTEST = 3
@@ -109,17 +112,17 @@ def fine_tune(
     seed: int = 0,
     **optimizer: Any,
 ) -> nn.Module:
-    """Fine-tune a sequence classifier in place, as ``train.py`` does, and return it in evaluation mode.
+    """Fine-tune a classifier of texts or words in place, as ``train.py`` does, and return it in evaluation mode.
 
     AdamW with a linear warm-up and decay and gradients clipped to norm 1, in the model's float32 (or float64) on its
     device. For anything that takes more than minutes use ``train.py``, which tracks, checkpoints and resumes.
 
     Args:
-        model: Any Hugging Face encoder with a sequence classification head.
+        model: Any Hugging Face encoder with a sequence or token classification head.
         tokenizer: Its fast tokenizer.
-        texts: Sentences, or pairs of sentences.
+        texts: Sentences, or pairs of sentences; for token classification a list of words for each sentence.
         labels: Their classes, as numbers from 0 or by their names in ``model.config.id2label``, or their scores where
-            the model has one output.
+            the model has one output; for token classification a list of tags for each sentence.
         epochs: Passes over the texts.
         batch_size: Texts in a step.
         max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no
@@ -134,12 +137,15 @@ def fine_tune(
     config = OptimizerConfig.read("optimizer", {"learning_rate": 5e-5, **optimizer})
     _whole(epochs, "epochs")
     _whole(seed, "seed", 0)
-    texts = _listed(texts)
-    values = _labels(unwrap(model), texts, labels, "texts")
-    task = _task(unwrap(model), texts, values, None)
-    split = _encode(model, tokenizer, list(zip(texts, values, strict=True)), None, max_length, task.head)
     network = unwrap(model)
-    check_answers(model, split[[0]].to(network.device).inputs())
+    if _tags_words(network):
+        task, split = _tagged(model, tokenizer, _listed(texts), labels, max_length)
+    else:
+        texts = _listed(texts)
+        values = _labels(network, texts, labels, "texts")
+        task = _task(network, texts, values, None)
+        split = _encode(model, tokenizer, list(zip(texts, values, strict=True)), None, max_length, task.head)
+        check_answers(model, split[[0]].to(network.device).inputs())
     if network.dtype not in (torch.float32, torch.float64):
         raise UserError(
             f"The model's weights are {network.dtype}, in which small steps of training are lost; give model.float()."
@@ -356,6 +362,13 @@ def disable(
     if not list(plans):
         raise UserError(f"plans is empty; name at least one of {', '.join(_PLANS)}.")
     texts = _listed(texts)
+    if _tags_words(unwrap(model)):
+        return _tagged_disabled(
+            *(model, tokenizer, texts, labels, plans, metric, group, reference_texts, reference_labels),
+            batch_size=batch_size,
+            max_length=max_length,
+            ablation=ablation,
+        )
     labels = _labels(unwrap(model), texts, labels, "texts")
     task = _task(unwrap(model), texts, labels, metric)
     labelled = list(zip(texts, labels, strict=True))
@@ -388,6 +401,79 @@ def disable(
     return _disabled(context, plans, ablation)
 
 
+def _tagged_disabled(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[Any],
+    labels: Any,
+    plans: Sequence[str],
+    metric: str | None,
+    group: Sequence[Any] | None,
+    reference_texts: Sequence[Any] | None,
+    reference_labels: Any,
+    *,
+    batch_size: int,
+    max_length: int | None,
+    ablation: AblationSettings,
+) -> DisabledHeads:
+    """:func:`disable` for a model that tags words."""
+    task, split = _tagged(model, tokenizer, texts, labels, max_length, metric, group)
+    references = split
+    if reference_texts is not None and reference_labels is not None:
+        _, references = _tagged(model, tokenizer, _listed(reference_texts), reference_labels, max_length)
+    elif reference_texts is not None or ModeNeed.FITTED_OUTPUTS in find_mode(ablation.mode).needs:
+        raise UserError(
+            f"Other examples than those judged need words and tags for mode '{ablation.mode}'; give reference_texts "
+            "and reference_labels."
+        )
+    context = Context.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)
+    return _disabled(context, plans, ablation)
+
+
+def _tags_words(model: PreTrainedModel) -> bool:
+    kind = kind_of(type(model).__name__)
+    return kind is not None and kind.per_word
+
+
+def _tagged(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[Any],
+    labels: Any,
+    max_length: int | None,
+    metric: str | None = None,
+    group: Sequence[Any] | None = None,
+) -> tuple[Task, EncodedSplit]:
+    """Sentences of words with tags, and their task; longer ones than the model reads are cut into windows.
+
+    Raises:
+        UserError: If words and tags do not fit together, a tag is not one of the model's, or the metric not of tags.
+    """
+    network = check_encoder(model, tokenizer)
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise UserError(f"labels is {labels!r}; give a list of tags for each sentence.")
+    tags = [item.tolist() if hasattr(item, "tolist") else item for item in labels]
+    if len(texts) != len(tags) or not tags:
+        raise UserError(
+            f"There are {len(texts)} sentences and {len(tags)} lists of tags; give a list of tags for each sentence."
+        )
+    names = tuple(_output_names(network))
+    head = TokenHead(names)
+    metrics = (metric,) if metric else ("entity_f1",) if head.have_entities else ("token_accuracy",)
+    task = Task(name="texts", kind=TokenHead.kind, metrics=metrics, texts=1, labels=names)
+    check_metrics(task)
+    examples = _grouped(tagged_examples(texts, tags, names, "Sentence"), group)
+    check_scored(examples, "the sentences")
+    longest = _longest(network, max_length)
+    cut = tagged_windows(examples, names, tokenizer, longest)  # type: ignore[arg-type]
+    notes = [note_on_tags(examples, names, "the sentences")]
+    if len(cut) > len(examples):
+        notes.append(f"Sentences of more than {longest} tokens are cut between words into windows.")
+    for note in filter(None, notes):
+        warnings.warn(note, stacklevel=4)
+    return task, EncodedSplit(cut, tokenizer, longest, head=head)  # type: ignore[arg-type]
+
+
 def _disabled(context: Context, plans: Sequence[str], ablation: AblationSettings) -> DisabledHeads:
     """Sweep over the variants of some plans and judge them."""
     for plan in plans:
@@ -396,7 +482,7 @@ def _disabled(context: Context, plans: Sequence[str], ablation: AblationSettings
     with evaluating(context.encoder.model):
         judged = DisableAnalysis(list(plans), ablation).judged(context)
     assert judged is not None
-    if context.task.labels:
+    if context.task.head.classifies:
         names = _output_names(context.encoder.model)
         outcomes = judged.outcomes
         other = other_classes(context.task.head.predictions(outcomes.clean_NC), outcomes.label_N.long(), names, names)

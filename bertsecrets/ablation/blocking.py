@@ -29,7 +29,7 @@ from bertsecrets.results.progress import progress_over
 from bertsecrets.settings import typed
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_errors
-from bertsecrets.task_heads.base import Metric
+from bertsecrets.task_heads.base import Metric, output_of
 
 Direction = Literal["to", "from"]
 DIRECTIONS: dict[Direction, str] = {"to": "redirect", "from": "isolate"}
@@ -40,14 +40,13 @@ _SETTING = "analysis.block_attention.tokens"
 
 
 @torch.no_grad()
-def blocked_logits(encoder: Encoder, batch: Batch, token_id: int, direction: Direction) -> Tensor:
-    """Logits ``[B, C]`` with attention to or from a token blocked in every head of a model in evaluation mode."""
+def blocked_answers(encoder: Encoder, batch: Batch, token_id: int, direction: Direction) -> Tensor:
+    """Answers ``[B, F]`` with attention to or from a token blocked in every head of a model in evaluation mode."""
     mode = DIRECTIONS[direction]
     edits = [HeadEdit(layer, head, mode) for layer in range(encoder.num_layers) for head in range(encoder.num_heads)]
     network: nn.Module = encoder.model
     with override(network, edits, away_from=[token_id]):
-        logits_BC: Tensor = network(**batch.inputs()).logits
-    return logits_BC
+        return batch.answers(output_of(network, batch.inputs()))
 
 
 def judged(
@@ -166,9 +165,10 @@ class BlockAttention(Analysis):
                 batch = on_host.to(device)
                 assert batch.label_B is not None
                 with context.autocast():
-                    clean_BC = encoder.model(**batch.inputs()).logits
-                    logits = [blocked_logits(encoder, batch, ids[token], direction) for token, direction in blocked]
-                collected.update(batch, batch.label_B, clean_BC, torch.stack(logits, 1))
+                    clean_BF = batch.answers(output_of(encoder.model, batch.inputs()))
+                    answers = [blocked_answers(encoder, batch, ids[token], direction) for token, direction in blocked]
+                label_B = batch.head.outcome_labels(batch.label_B)
+                collected.update(batch, label_B, clean_BF, torch.stack(answers, 1))
                 advance()
         paired = collected.outcomes().predictions(task)
         rows = judged(judged_metrics(task)[0], paired, blocked, self.settings.judging())

@@ -204,11 +204,14 @@ def take_effects(
         donors = () if replacements.donors is None else replacements.donors.of(on_host)
         passed = [donor.to(engines[0].device).inputs() for donor in donors]
         with context():
-            runs = [engine.run(batch.inputs(), donors=passed) for engine in engines]
-        clean_B = batch.head.answer_losses(runs[0][0], batch.label_B)
+            runs = [
+                engine.run(batch.inputs(), donors=passed, head=batch.head, label_B=batch.label_B) for engine in engines
+            ]
+        label_B = batch.head.outcome_labels(batch.label_B)
+        clean_B = batch.head.answer_losses(runs[0][0], label_B)
         rises = []
         for _, logits_BVC in runs:
-            loss_BV = variant_losses(logits_BVC, batch.label_B, batch.head)
+            loss_BV = variant_losses(logits_BVC, label_B, batch.head)
             rises.append((loss_BV - clean_B[:, None]).unflatten(1, (plan.num_layers, plan.num_heads)))
         direct_BLH, total_BLH = rises
         measure.take(batch, torch.stack((direct_BLH, total_BLH, direct_BLH - total_BLH), -1))

@@ -55,7 +55,11 @@ def exact_sweep(
         batch = on_host.to(engine.device)
         if batch.label_B is None:
             raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
-        saved = finished.get(batch.index_B, batch.inputs())
+        key = batch.inputs()
+        if batch.head.statistics:
+            # Answers count what is right.
+            key["labels"] = batch.label_B
+        saved = finished.get(batch.index_B, key)
         if saved is None:
             advance = None if progress is None else (lambda n, size=batch.size: progress(n * size))
             donors = () if replacements.donors is None else replacements.donors.of(on_host)
@@ -69,7 +73,7 @@ def exact_sweep(
             if not logits_BVC.isfinite().all():
                 for variant, logits_BC in zip(plan.variants, logits_BVC.unbind(1), strict=True):
                     check_finite(logits_BC, f"variant '{variant.name}'")
-            finished.put({"clean": clean_BC, "logits": logits_BVC}, batch.index_B, batch.inputs())
+            finished.put({"clean": clean_BC, "logits": logits_BVC}, batch.index_B, key)
         else:
             clean_BC, logits_BVC = saved["clean"].to(engine.device), saved["logits"].to(engine.device)
             if progress is not None:

@@ -174,7 +174,9 @@ class Forecast:
         """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN
         if none.
         """
-        if self.metric not in METRICS or not METRICS[self.metric].of_classes:
+        metric = METRICS.get(self.metric)
+        # Of statistics, an example counts as many events as it has.
+        if metric is None or not metric.of_classes or metric.of_statistics:
             return math.nan
         return detectable_loss(FLIPS, examples, 2 * self.needed / self.family)
 

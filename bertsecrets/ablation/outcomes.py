@@ -120,7 +120,8 @@ class Outcomes:
         if self.have_losses(task):
             loss_NV = variant_losses(self.logits_NVC, self.label_N, task.head)
             clean_N = variant_losses(self.clean_NC[:, None], self.label_N, task.head)[:, 0]
-            tensors |= {"clean_loss": clean_N, "loss": loss_NV}
+            # Not a view of the answers, which have them as a statistic.
+            tensors |= {"clean_loss": clean_N.contiguous(), "loss": loss_NV.contiguous()}
         if self.weight_NV is not None and self.estimate_NVC is not None:
             tensors |= {
                 "weight": self.weight_NV,

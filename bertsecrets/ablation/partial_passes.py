@@ -17,7 +17,7 @@ from bertsecrets.attention.hooks import at_inputs, eager_execution, keeping_valu
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, same_logits
 from bertsecrets.models.families.base import AttentionSite
-from bertsecrets.task_heads.sequence import logits_of
+from bertsecrets.task_heads.base import output_of
 
 Finish = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """From the output of the last layer, which tokens are real, and labels to the output of a task head."""
@@ -101,7 +101,7 @@ def clean_pass(
             stack.callback(layer.register_forward_hook(leave).remove)
         projected = stack.enter_context(keeping_values(encoder.distinct_sites))
         stack.enter_context(at_inputs(encoder.distinct_sites, "projection", project))
-        output = logits_of(encoder.model, inputs) if run is None else run()
+        output = output_of(encoder.model, inputs) if run is None else run()
     layers = zip(hidden, results, outputs, values, arguments, strict=True)
     return output, [CleanLayer(*parts) for parts in layers]
 

@@ -99,7 +99,7 @@ def check_embedder_mode(settings: AblationSettings) -> None:
 def check_references(context: Context, settings: AblationSettings) -> None:
     """Raise UserError if replacements cannot be fitted for lack of labels."""
     if ModeNeed.FITTED_OUTPUTS in find_mode(settings.mode).needs and context.source is not None:
-        context.source.labels(TRAIN)
+        context.source.check_labels(TRAIN)
 
 
 def prepare(context: Context, plan: Plan, settings: AblationSettings, store: Store = NOTHING_KEPT) -> Replacements:

@@ -189,9 +189,9 @@ def _batch(encoder: Encoder) -> dict[str, Tensor]:
 
 def _logits(encoder: Encoder, inputs: dict[str, Tensor]) -> Tensor:
     output = encoder.model(**inputs)
-    # A bare encoder has no logits, so its first token's vector is used.
-    logits_BC: Tensor = output.logits if hasattr(output, "logits") else output[0][:, 0]
-    return logits_BC
+    # A bare encoder has vectors, and some heads logits, of each token: the first token's serve as well.
+    first: Tensor = output.logits if hasattr(output, "logits") else output[0]
+    return first[:, 0] if first.dim() > 2 else first
 
 
 def _check_map(layer: int, attention_BHQK: Tensor, real_BS: Tensor, encoder: Encoder) -> None:

@@ -382,7 +382,10 @@ def own_data(invocation: Invocation) -> list[str]:
     outputs = None if invocation.config_name == "train" else _outputs(settings)
     if outputs is not None and len(outputs) == 1:
         section.setdefault("target", "scores")
-    config = SourceConfig.read("data", {"source": source, **section, **moved})
+    own: Any = OmegaConf.load(CONF / "data" / f"{source}.yaml")
+    # A file with a word in each line numbers its columns.
+    columns = {key: own[key] for key in ("text", "label") if key in own}
+    config = SourceConfig.read("data", {"source": source, **columns, **section, **moved})
     facts = inferred_task(config, split, 0 if outputs is None else len(outputs))
     if outputs is not None and "labels" in facts and "task.labels" not in settings:
         facts["labels"] = all_classes(facts["labels"], outputs)

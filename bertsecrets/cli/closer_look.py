@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.predictions import PairedPredictions
@@ -26,6 +25,7 @@ from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.captures import TellingExample, write_telling
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.estimate import Estimate
+from bertsecrets.task_heads.base import output_of
 
 _LONGEST = 40
 """Most tokens of a shown example, if any is this short; a larger map is unreadable beside the grid."""
@@ -65,8 +65,8 @@ def look_closer(context: Context, settings: AblationSettings) -> None:
             started = time.monotonic()
             edits = [HeadEdit(layer, head, row["mode"]) for layer, head in spared]
             with override(model, edits):
-                logits_NC = _logits(context, dataset, positions)
-            judged = _judged(outcomes, logits_NC, context.task, settings)
+                answer_NF = _answers(context, dataset, positions)
+            judged = _judged(outcomes, answer_NF, context.task, settings)
             names = " ".join(f"{layer}-{head}" for layer, head in spared)
             how = {"mode": row["mode"], "heads": names, "seconds": time.monotonic() - started}
             rows = [Together(**how, **of_metric) for of_metric in judged]
@@ -76,21 +76,15 @@ def look_closer(context: Context, settings: AblationSettings) -> None:
 def most_changed(outcomes: Outcomes, task: Task, length_N: Tensor) -> Tensor:
     """The index of the example that each variant affects most, ``[V]``.
 
-    The effect is the change in the score, or in the probability of the unedited model's prediction. Pairs that a
-    screened sweep only estimated are ignored, and so are long examples if any is short.
+    The change is that of :meth:`~bertsecrets.task_heads.base.TaskHead.changes`. Pairs that a screened sweep only
+    estimated are ignored, and so are long examples if any is short.
 
     Args:
         outcomes: Outcomes of a sweep.
         task: The task.
         length_N: Tokens of each example.
     """
-    if task.is_regression:
-        change_NV = (outcomes.logits_NVC[..., 0] - outcomes.clean_NC[:, None, 0]).abs()
-    else:
-        answer_N11 = outcomes.clean_NC.argmax(-1)[:, None, None]
-        before_N = outcomes.clean_NC.softmax(-1).gather(1, answer_N11[:, 0])[:, 0]
-        after_NV = outcomes.logits_NVC.softmax(-1).gather(2, answer_N11.expand(-1, len(outcomes.plan.variants), 1))
-        change_NV = (after_NV[..., 0] - before_N[:, None]).abs()
+    change_NV = task.head.changes(outcomes.clean_NC, outcomes.logits_NVC).abs()
     shown_NV = (length_N <= max(_LONGEST, int(length_N.min())))[:, None].expand_as(change_NV)
     if outcomes.weight_NV is not None:
         shown_NV = shown_NV & (outcomes.weight_NV > 0)
@@ -122,15 +116,11 @@ def _telling(
         example = example_V[variant_index]
         position = positions[example]
         pair = outcomes.clean_NC[example], outcomes.logits_NVC[example, variant_index]
-        if data.task.is_regression:
-            answers = [("score", float(pair[0][0]), float(pair[1][0]))]
-        else:
-            with_C, without_C = (functional.softmax(logits_C, -1) for logits_C in pair)
-            answers = [(label, float(with_C[c]), float(without_C[c])) for c, label in enumerate(data.task.labels)]
+        before, after = (data.task.head.numbers(answer_F) for answer_F in pair)
         examples[layer, head] = TellingExample(
             tokens[position],
             data.label_name(dataset.examples[position].label),
-            answers,
+            [(name, before[name], after[name]) for name in before],
             maps[position][layer, head].numpy(),
         )
     return examples
@@ -142,20 +132,21 @@ def _batches(dataset: EncodedSplit, positions: Sequence[int]) -> Iterator[tuple[
         yield dataset[list(members)], members
 
 
-def _logits(context: Context, dataset: EncodedSplit, positions: Sequence[int]) -> Tensor:
-    """Logits ``[N, C]`` of the examples at these positions."""
+def _answers(context: Context, dataset: EncodedSplit, positions: Sequence[int]) -> Tensor:
+    """Answers ``[N, F]`` to the examples at these positions."""
     order = sorted(range(len(positions)), key=lambda at: dataset.lengths[positions[at]])
     parts = []
     for batch, _ in _batches(dataset, [positions[at] for at in order]):
         with context.autocast():
-            parts.append(context.model(**batch.to(context.device).inputs()).logits.float().cpu())
-    logits_NC = torch.cat(parts)
-    return logits_NC[torch.tensor(order).argsort()]
+            batch = batch.to(context.device)
+            parts.append(batch.answers(output_of(context.model, batch.inputs())).float().cpu())
+    answer_NF = torch.cat(parts)
+    return answer_NF[torch.tensor(order).argsort()]
 
 
-def _judged(outcomes: Outcomes, logits_NC: Tensor, task: Task, settings: AblationSettings) -> list[dict[str, Any]]:
+def _judged(outcomes: Outcomes, answer_NF: Tensor, task: Task, settings: AblationSettings) -> list[dict[str, Any]]:
     """Metric, baseline, score and change with all these heads disabled, for each metric."""
-    numbers = (outcomes.label_N, task.head.predictions(outcomes.clean_NC), task.head.predictions(logits_NC)[None])
+    numbers = (outcomes.label_N, task.head.predictions(outcomes.clean_NC), task.head.predictions(answer_NF)[None])
     group_N = None if outcomes.group_N is None else outcomes.group_N.numpy()
     paired = PairedPredictions(*(tensor.double().numpy() for tensor in numbers), group_N=group_N)
     content = []

@@ -150,7 +150,8 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
         answer = ""
         for name in module.evaluation_names:
             _, answer_NF, _ = _collected(module, name)
-            of_name, baseline_NF = head.baseline([one.label for one in data.examples(data.evaluation[name])])
+            # As they were evaluated: a sentence may be several windows.
+            of_name, baseline_NF = head.baseline([one.label for one in data.evaluation_dataset(name).examples])
             answer = answer or of_name
             sets[name] = replace(set_scores_of_statistics(answer_NF, baseline_NF, data.task), model=module.scores[name])
         return RunScores(sets, answer, step, seconds, tuple(notes))

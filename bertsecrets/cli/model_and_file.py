@@ -6,13 +6,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertsecrets.cli.run_settings import run_of
+from bertsecrets.data.sources.base import FORMATS
 from bertsecrets.errors import UserError
 from bertsecrets.models.spec import INITIAL
 from bertsecrets.results.files import quoted
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import Invocation, key_of
 
-_LABELS = ("label", "labels", "gold_label", "class", "category", "sentiment", "target", "stars", "rating", "score")
+_LABELS = (
+    "label",
+    "labels",
+    "gold_label",
+    "class",
+    "category",
+    "sentiment",
+    "target",
+    "stars",
+    "rating",
+    "score",
+    "ner_tags",
+    "pos_tags",
+    "tags",
+)
 _PAIRS = (
     ("premise", "hypothesis"),
     ("sentence1", "sentence2"),
@@ -20,7 +35,7 @@ _PAIRS = (
     ("text1", "text2"),
     ("question", "sentence"),
 )
-_TEXTS = ("text", "sentence", "review", "content", "comment", "message", "tweet", "document", "body")
+_TEXTS = ("text", "sentence", "review", "content", "comment", "message", "tweet", "document", "body", "tokens", "words")
 """Common names of columns, the likeliest first."""
 
 
@@ -58,8 +73,6 @@ def with_model_and_file(invocation: Invocation) -> Invocation:
 
 
 _NAMED = {"checkpoint": "a model", "data.path": "a file"}
-_FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".json": "jsonl"}
-"""Suffixes of files that are not CSV."""
 _ANALYSES = ("prune.", "shrink.")
 """Settings that choose an analysis."""
 
@@ -76,9 +89,12 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
     if run_of(model) is not None:
         # A run records its columns.
         return [f"data.eval_path={quoted(os.path.abspath(path))}"]
-    kind = "hub" if path.is_dir() else _FORMATS.get(path.suffix.lower(), "csv")
+    kind = "hub" if path.is_dir() else FORMATS.get(path.suffix.lower(), "csv")
     added = [f"data={kind}", f"data.path={quoted(str(path))}"]
-    if kind == "hub":
+    if kind == "columns" and path.suffix == ".conllu":
+        of_treebank = {"data.text": "form", "data.label": "upos"}
+        return [*added, *(f"{key}={name}" for key, name in of_treebank.items() if key not in keys)]
+    if kind in ("hub", "columns"):
         return added
     # A slow import that only files need.
     from bertsecrets.data.sources.table import file_columns

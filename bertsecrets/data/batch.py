@@ -81,6 +81,10 @@ class Batch:
         """The answers ``[B, F]`` in a model's output (see :class:`~bertsecrets.task_heads.base.TaskHead`)."""
         return self.head.answers(self.head.select(output, self.label_B), self.label_B)
 
+    def predictions(self, output: Tensor) -> Tensor:
+        """The predictions in a model's output, one a row, ``[N, C]``."""
+        return self.head.rows(self.head.select(output, self.label_B), self.label_B)
+
     def loss(self, output: Tensor) -> Tensor:
         """The training loss of a model's output."""
         return self.head.loss(self.head.select(output, self.label_B), self.label_B)

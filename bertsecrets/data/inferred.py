@@ -10,10 +10,11 @@ from typing import Any
 
 from bertsecrets.data.sources.base import HELD_OUT, TRAIN, VALIDATION
 from bertsecrets.data.sources.factory import FILES, SourceConfig, make_source
-from bertsecrets.data.sources.table import FileSource, HubSource
+from bertsecrets.data.sources.table import FileSource, HubSource, class_names
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
+from bertsecrets.task_heads.tokens import IGNORED, TokenHead
 
 MOST_CLASSES = 100
 """Most distinct values of a column of classes."""
@@ -68,13 +69,18 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
                 f"{_sentence(source.name)} has no column '{column}'; {choices(column, train.column_names)}."
             )
     where = f"Column '{config.label}' of {source.name}"
+    evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
+    common = {"texts": len(texts), **task, **layout, "evaluation": {"val": evaluated or otherwise}}
+    if _is_list(train.features[config.label]):
+        judged = [splits[split] for split in (TRAIN, evaluated) if split]
+        tags = _tags([split[config.label] for split in judged], train, config, where)
+        return {**common, "kind": TokenHead.kind, **tags}
     plain = [column for column, feature in train.features.items() if _is_plain(feature)]
     if config.label not in plain:
         raise UserError(
             f"{where} contains {train.features[config.label]}; expected one text or number per row (tasks with "
             "several labels per text are not supported)."
         )
-    evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
     names = getattr(train.features[config.label], "names", None)
     if names is None:
 
@@ -91,7 +97,7 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
         target = _target(values, config, where, outputs)
     else:
         target = _classes([str(name) for name in names], where)
-    return {"texts": len(texts), **task, **layout, "evaluation": {"val": evaluated or otherwise}, **target}
+    return {**common, **target}
 
 
 def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], FileSource | HubSource, dict[str, Any]]:
@@ -112,6 +118,7 @@ def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], Fil
         layout = {"hub": {"path": name, "name": config.dataset_config, **columns}}
         short = name.rpartition("/")[2] if config.dataset is not None else Path(name).expanduser().resolve().name
     named = {"name": _name(short)}
+    # What its labels are is not known before they are read.
     provisional = Task.read("task", {**named, "metrics": [], "texts": len(texts), **layout})
     source = make_source(config, provisional.model_copy(update={"evaluation": {}}))
     assert isinstance(source, (FileSource, HubSource))
@@ -130,9 +137,41 @@ def _is_plain(feature: Any) -> bool:
     return isinstance(feature, (datasets.Value, datasets.ClassLabel))
 
 
+def _is_list(feature: Any) -> bool:
+    """Whether a column holds a list of texts or of numbers in each row."""
+    return _is_plain(getattr(feature, "feature", None))
+
+
 def _labelled(split: Any, column: str) -> bool:
     """Whether a split has labels; GLUE's test splits on the hub have -1 in every row."""
-    return column in split.column_names and any(value not in (None, -1) for value in split.unique(column))
+    if column not in split.column_names:
+        return False
+    if _is_list(split.features[column]):
+        return any(split[column])
+    return any(value not in (None, -1) for value in split.unique(column))
+
+
+def _tags(columns: Sequence[Sequence[Any]], train: Any, config: SourceConfig, where: str) -> dict[str, Any]:
+    """The tags of a column with a list for each row, of the rows to train on and those to evaluate on, if any."""
+    words = config.text if isinstance(config.text, str) else config.text[0]
+    if not _is_list(train.features[words]):
+        raise UserError(
+            f"{where} holds a list in each row, but column '{words}' a text; name the column of the words with "
+            "data.text, as each word has a tag."
+        )
+    names = class_names(train.features[config.label])
+    if names is None:
+        different = dict.fromkeys(tag for column in columns for tags in column if tags for tag in tags)
+        given = [tag for tag in different if tag is not None and tag != IGNORED]
+        if not given:
+            raise UserError(f"{where} has no tags (none, or {IGNORED}); give tags to the words to be scored.")
+        # The tag outside of entities first.
+        names = sorted(map(str, given), key=lambda tag: (tag != "O", tag.partition("-")[2], tag))
+        if any(isinstance(tag, int) for tag in given):
+            names = [str(number) for number in range(max(given) + 1)]
+    _check_classes(names, where)
+    entities = ["entity_f1"] if TokenHead(names).have_entities else []
+    return {"labels": names, "metrics": [*entities, "token_accuracy"]}
 
 
 def _target(values: Sequence[Sequence[Any]], config: SourceConfig, where: str, outputs: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A task's data as a Lightning data module."""
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -23,10 +24,12 @@ from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_s
 from bertsecrets.data.sources.base import ALL, CHOOSING, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.sources.rows import Rows
+from bertsecrets.data.tags import check_scored, note_on_tags, tagged_windows
 from bertsecrets.data.task import Task, Training
 from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.data.windows import has_documents, windows
 from bertsecrets.errors import UserError, choices
+from bertsecrets.task_heads.tokens import IGNORED
 
 
 class TaskData(pl.LightningDataModule):
@@ -135,17 +138,20 @@ class TaskData(pl.LightningDataModule):
             UserError: If a split is missing, empty, not valid or not labelled.
         """
         if stage == "fit" and self.task.is_labelled:
-            self.labels(TRAIN)
+            self.check_labels(TRAIN)
         if stage in ("fit", "validate"):
             for split in self.evaluation.values():
                 if not self.task.is_labelled:
                     self.examples(split)
                     continue
-                self.labels(split)
-                note = note_on(self.examples(split), text_columns(self.config, self.task))
-                if note is not None and note not in self.remarks:
-                    self.remarks.append(note)
-                    rank_zero_warn(note)
+                self.check_labels(split)
+                self._remark(note_on(self.examples(split), text_columns(self.config, self.task)))
+
+    def _remark(self, note: str | None) -> None:
+        """Warn, once, and keep the sentence, if there is one, for the pages."""
+        if note is not None and note not in self.remarks:
+            self.remarks.append(note)
+            rank_zero_warn(note)
 
     def examples(self, split: str) -> list[Example]:
         """The examples of a split, or the sample that ``limit_train`` or ``limit_eval`` sets.
@@ -181,6 +187,8 @@ class TaskData(pl.LightningDataModule):
                 examples = sentences_of(examples)
             if has_documents(examples):
                 examples = self._windows(split, examples, key[1])
+            elif self.task.head.per_word and examples[0].label is not None:
+                examples = self._tagged_windows(split, examples, key[1])
             encoded = EncodedSplit(
                 examples,
                 self.tokenizer,
@@ -195,14 +203,11 @@ class TaskData(pl.LightningDataModule):
                     "tokens."
                 )
             if encoded.written:
-                note = (
+                self._remark(
                     f"{encoded.written:,} of the {len(encoded):,} examples of split '{split}' contain a special "
                     f"token, such as {self.tokenizer.sep_token or self.tokenizer.pad_token}, in their texts; it is "
                     "treated as special, not as a word."
                 )
-                if note not in self.remarks:
-                    self.remarks.append(note)
-                    rank_zero_warn(note)
             self._encoded[key] = encoded
         return self._encoded[key]
 
@@ -215,6 +220,17 @@ class TaskData(pl.LightningDataModule):
                 f"windows of at most {max_length} tokens{inside}."
             )
         return cut.examples
+
+    def _tagged_windows(self, split: str, examples: list[Example], max_length: int) -> list[Example]:
+        cut = tagged_windows(examples, self.task.labels, self.tokenizer, max_length)
+        if len(cut) > len(examples):
+            longer = sum(count > 1 for count in Counter(one.document for one in cut).values())
+            which = "1 sentence is" if longer == 1 else f"{longer:,} sentences are"
+            self._remark(
+                f"{which} longer than {max_length} tokens in split '{split}' and cut between words into windows, "
+                "outside of entities; those of one sentence are judged together."
+            )
+        return cut
 
     def check_evaluation(self, name: str | None) -> str:
         """The name of an evaluation set, by default the task's first. Raises UserError if it does not exist."""
@@ -360,25 +376,33 @@ class TaskData(pl.LightningDataModule):
         if label is None:
             return "?"
         if isinstance(label, tuple):
-            return " ".join(self.task.labels[tag] for tag in label)
+            return " ".join("-" if tag == IGNORED else self.task.labels[tag] for tag in label)
         return f"{label:.2f}" if self.task.is_regression else self.task.labels[int(label)]
 
     def labels(self, split: str) -> Tensor:
-        """The labels of a split: class indices (int64) or scores (float32).
+        """The labels of a split with one for each text: class indices (int64) or scores (float32).
 
         Raises:
             UserError: If the split has none.
         """
+        self.check_labels(split)
         labels = [example.label for example in self.examples(split)]
-        without = labels.count(None)
-        if 0 < without < len(labels):
+        return torch.tensor(labels, dtype=torch.float32 if self.task.is_regression else torch.int64)
+
+    def check_labels(self, split: str) -> None:
+        """Raise UserError if an example of a split has no label; note words whose tags are not as they should be."""
+        examples = self.examples(split)
+        without = [example.label for example in examples].count(None)
+        if 0 < without < len(examples):
             raise UserError(
-                f"{without:,} of the {len(labels):,} rows of split '{split}' of task '{self.task.name}' have no label "
-                "(empty, or -1 in a hub data set); add labels, remove the rows, or choose another split."
+                f"{without:,} of the {len(examples):,} rows of split '{split}' of task '{self.task.name}' have no "
+                "label (empty, or -1 in a hub data set); add labels, remove the rows, or choose another split."
             )
         if without:
             raise UserError(f"Split '{split}' of task '{self.task.name}' has no labels; choose a labelled one.")
-        return torch.tensor(labels, dtype=torch.float32 if self.task.is_regression else torch.int64)
+        if self.task.head.per_word:
+            check_scored(examples, f"split '{split}' of task '{self.task.name}'")
+            self._remark(note_on_tags(examples, self.task.labels, f"split '{split}'"))
 
     def constant_prediction(self) -> float:
         """The constant baseline's prediction: :func:`constant_predictions` of the first evaluation set.
@@ -403,10 +427,19 @@ def _one_sentence(example: Example, index: int) -> Example:
 
 
 def permuted_labels(examples: Sequence[Example], seed: int) -> list[Example]:
-    """The examples with shuffled labels; the same seed gives the same order."""
-    labels = [example.label for example in examples]
+    """The examples with shuffled labels, or tags of words; the same seed gives the same order."""
     # A separate random stream: the usual one draws the training sample.
-    random.Random(f"labels {seed}").shuffle(labels)
+    generator = random.Random(f"labels {seed}")
+    labels = [example.label for example in examples]
+    per_word = [label for label in labels if isinstance(label, tuple)]
+    if len(per_word) < len(labels):
+        generator.shuffle(labels)
+    else:
+        # Sentences have different numbers of words.
+        tags = [tag for label in per_word for tag in label]
+        generator.shuffle(tags)
+        shuffled = iter(tags)
+        labels = [tuple(islice(shuffled, len(label))) for label in per_word]
     return [replace(example, label=label) for example, label in zip(examples, labels, strict=True)]
 
 

@@ -1,7 +1,7 @@
 """The definition of a task: its columns, labels, metrics and splits."""
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -100,10 +100,12 @@ class ConlluLayout(_TaskSection):
         folder: Folder under ``data.root``.
         files: Split -> file name; empty to use every CoNLL file in the folder, with splits inferred from the file
             names.
+        tags: Column of the words' tags, for a task that tags words.
     """
 
     folder: str = Field(description="the name of a folder under data.root")
     files: _NameMap = Field(default_factory=dict)
+    tags: Literal["upos", "xpos", "deprel"] = Field(default="upos", description="upos, xpos or deprel")
 
 
 class CoreferenceLayout(_TaskSection):
@@ -198,11 +200,16 @@ class Task(_TaskSection):
         """Width of the classifier: one output per class; 1 for a score and for a task without labels."""
         return self.head.num_outputs
 
-    @cached_property
+    @property
     def head(self) -> TaskHead:
         """What a model's head predicts."""
-        kind = self.kind or ("regression" if self.is_regression else "sequence")
-        return TASK_HEADS[kind](self.labels)
+        return _head(self.kind or ("regression" if self.is_regression else "sequence"), self.labels)
+
+
+# Not a cached property, which copies of a task would take along.
+@cache
+def _head(kind: str, labels: tuple[str, ...]) -> TaskHead:
+    return TASK_HEADS[kind](labels)
 
 
 def task_from_config(config: Mapping[str, Any]) -> Task:

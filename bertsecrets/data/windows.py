@@ -91,7 +91,8 @@ def _window(example: Example, first: int, end: int, index: int) -> Example:
     sentences = tuple(start - first for start in annotation.sentences if first <= start < end)
     text = example.texts[0][start : annotation.words[end - 1].end]
     window = Annotation(words, mentions=mentions, sentences=sentences)
-    return Example(index, (text,), example.label, (window,), example.index)
+    label = example.label[first:end] if isinstance(example.label, tuple) else example.label
+    return Example(index, (text,), label, (window,), example.index)
 
 
 def _shifted(word: Word, start: int, first: int, end: int) -> Word:

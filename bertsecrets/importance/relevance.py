@@ -287,6 +287,8 @@ class RelevanceOfHeads(Analysis):
         UserError: If the model has a part that relevance propagation does not support.
     """
 
+    of_whole_texts = True
+
     def __init__(
         self,
         ablation: AblationSettings | None = None,

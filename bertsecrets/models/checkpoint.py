@@ -163,7 +163,8 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     record = content[RECORD]
     if not task.is_labelled:
         label_range = None if record["labels"] else (0.0, 1.0)
-        task = task.model_copy(update={"labels": tuple(record["labels"]), "label_range": label_range})
+        labels = {"labels": tuple(record["labels"]), "label_range": label_range}
+        task = task.model_copy(update={**labels, "kind": record.get("kind")})
     elif record["task"] != task.name:
         raise UserError(
             f"Checkpoint '{path}' was trained on task '{record['task']}', not '{task.name}'; set task={record['task']}."
@@ -280,7 +281,7 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
             + ("which it was trained on." if same else f"although its configuration names '{trained_on}' as its base.")
         )
     else:
-        model = load_folder(path, task.is_labelled, spec.family)
+        model = load_folder(path, task.is_labelled, spec.family, task.head.auto if task.is_labelled else None)
         difference = config_difference(structure(model.config), structure(load_config(spec)))
         if difference is not None:
             raise UserError(

@@ -223,6 +223,7 @@ class SequenceClassifier(pl.LightningModule):
         checkpoint[RECORD] = {
             **self.record,
             "task": self.task.name,
+            "kind": self.task.kind,
             "labels": list(self.task.labels),
             "num_outputs": self.task.num_outputs,
             "model_config": self.model.config.to_dict(),

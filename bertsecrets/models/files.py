@@ -8,6 +8,7 @@ from typing import Any
 
 from bertsecrets.data.classes import names_of
 from bertsecrets.errors import UserError
+from bertsecrets.task_heads import kind_of
 
 CONFIG = "config.json"
 
@@ -110,7 +111,8 @@ def output_names(folder: Path, base: Path | None = None) -> list[str] | None:
         config = {} if base is None or not is_file(base / CONFIG) else read_object(base / CONFIG)
         return names_of_adapter(config.get("id2label"), adapter_outputs(folder))
     content = read_object(folder / CONFIG) if is_file(folder / CONFIG) else {}
-    if not any(str(name).endswith("ForSequenceClassification") for name in content.get("architectures") or ()):
+    kinds = [kind_of(str(name)) for name in content.get("architectures") or ()]
+    if not any(kind is not None and (kind.classifies or kind.per_word) for kind in kinds):
         return None
     # The library omits default values.
     names = content.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}

@@ -25,6 +25,7 @@ from bertsecrets.models.families import set_family
 from bertsecrets.models.files import HEADS, check_weights, is_file
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 from bertsecrets.settings import shown
+from bertsecrets.task_heads import kind_of
 from bertsecrets.task_heads.sequence import SequenceHead
 
 _MOST = 100_000
@@ -192,7 +193,7 @@ def load_masked_lm(spec: ModelSpec, init: str) -> PreTrainedModel:
 
 
 def load_folder(
-    folder: Path, with_head: bool = True, family: str | None = None, auto: str = SequenceHead.auto
+    folder: Path, with_head: bool = True, family: str | None = None, auto: str | None = None
 ) -> PreTrainedModel:
     """A fine-tuned model with its own head, from a folder made by ``save_pretrained``.
 
@@ -200,13 +201,21 @@ def load_folder(
         folder: Where it is.
         with_head: Whether the folder must contain the head; otherwise a missing head is random.
         family: As in :class:`ModelSpec`.
-        auto: The library's class of models with this kind of head.
+        auto: The library's class of models with this kind of head; None for what the folder says.
 
     Raises:
-        UserError: If the folder lacks part of the encoder, or a required head.
+        UserError: If the folder lacks part of the encoder, or a required head, or has a head of another kind.
     """
     spec = ModelSpec(name=folder.resolve().name or "folder", path=str(folder.resolve()))
     config = load_config(spec)
+    made = next((name for name in config.architectures or () if kind_of(name) is not None), "")
+    kind_there = kind_of(made)
+    if with_head and auto is not None and kind_there is not None and kind_there.auto != auto:
+        raise UserError(
+            f"Folder '{folder}' has a {made}, but the task needs a model of {auto}; choose a task of kind "
+            f"'{kind_there.kind}' (task.kind), or another model."
+        )
+    auto = auto or (SequenceHead if kind_there is None else kind_there).auto
     model, missing = _loaded(getattr(transformers, auto), spec, config)
     if with_head and missing:
         kind = "".join(f", but a {name}" for name in (config.architectures or [])[:1])

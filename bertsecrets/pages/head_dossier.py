@@ -276,25 +276,24 @@ class _Swept:
 
     Args:
         index_N: Index of each example of the sweep.
-        label_N: Class indices or scores.
-        before_NC, after_NC: Numbers of each answer with and without the head: probabilities, or one score.
+        label_N: Labels that the answers are judged by.
+        before_NF, after_NF: Each answer with and without the head.
         evaluated_N: Which of them were computed; a screened sweep estimates the others.
-        regression: Whether the answer is a score.
+        task: The task.
     """
 
     index_N: Tensor
     label_N: Tensor
-    before_NC: Tensor
-    after_NC: Tensor
+    before_NF: Tensor
+    after_NF: Tensor
     evaluated_N: Tensor
-    regression: bool
+    task: Task
 
     @property
     def change_N(self) -> Tensor:
-        """Change of the score, or of the probability of the answer with the head; NaN where it was only estimated."""
-        change_NC = self.after_NC - self.before_NC
-        answer_N1 = self.before_NC.argmax(-1, keepdim=True)
-        return change_NC.gather(1, answer_N1)[:, 0].where(self.evaluated_N, torch.nan)
+        """Change of each answer; NaN where it was only estimated."""
+        change_N1 = self.task.head.changes(self.before_NF, self.after_NF[:, None])
+        return change_N1[:, 0].where(self.evaluated_N, torch.nan)
 
     def change_of(self, examples: Sequence[Example]) -> Array:
         """How much each answer changes, in order of the examples' index; NaN for examples that the sweep left out."""
@@ -315,20 +314,18 @@ def _swept(run: Run, disabled: DisabledHeads, head: tuple[int, int], task: Task)
     ]
     if not indices:
         return None
-    before_NC, after_NC = outcomes.clean_NC, outcomes.logits_NVC[:, indices[0]]
-    if not task.is_regression:
-        before_NC, after_NC = before_NC.softmax(-1), after_NC.softmax(-1)
-    computed_N = after_NC.isfinite().all(-1)
+    before_NF, after_NF = outcomes.clean_NC, outcomes.logits_NVC[:, indices[0]]
+    computed_N = after_NF.isfinite().all(-1)
     weight_NV = outcomes.weight_NV
     evaluated_N = torch.ones_like(computed_N) if weight_NV is None else weight_NV[:, indices[0]] > 0
     # A sweep that stopped early has no logits of some examples.
     return _Swept(
         outcomes.index_N[computed_N],
         outcomes.label_N[computed_N],
-        before_NC[computed_N],
-        after_NC[computed_N],
+        before_NF[computed_N],
+        after_NF[computed_N],
         evaluated_N[computed_N],
-        task.is_regression,
+        task,
     )
 
 
@@ -352,29 +349,27 @@ def _decided(run: Run, swept: _Swept | None, data: TaskData, examples: Sequence[
             [
                 shortened(" / ".join(example.texts), _LONGEST),
                 data.label_name(example.label),
-                *(_answer(numbers_C, data.task) for numbers_C in (swept.before_NC[row], swept.after_NC[row])),
-                number(change, 3, signed=True) if swept.regression else number(100 * change, 1, signed=True),
+                *(data.task.head.described(answer_F) for answer_F in (swept.before_NF[row], swept.after_NF[row])),
+                number(100 * change, 1, signed=True) if data.task.head.classifies else number(change, 3, signed=True),
             ]
         )
-    unit = "change" if swept.regression else "change of its answer, points"
+    unit = "change of its loss" if data.task.head.statistics else "change"
+    unit = "change of its answer, points" if data.task.head.classifies else unit
     header = ["text", "right answer", "with the head", "without it", unit]
     return Section(title, [_flips(swept)], tables=[Table(header, rows)])
 
 
-def _answer(numbers_C: Tensor, task: Task) -> str:
-    if task.is_regression:
-        return number(float(numbers_C[0]), 2)
-    best = int(numbers_C.argmax())
-    return f"{task.labels[best]} ({float(numbers_C[best]):.2f})"
-
-
 def _flips(swept: _Swept) -> str:
     """How many answers change, in a sentence."""
-    before_NC, after_NC, label_N = swept.before_NC, swept.after_NC, swept.label_N
-    if swept.regression:
-        moved = number(float((after_NC - before_NC).abs().mean()))
+    before_NF, after_NF, label_N = swept.before_NF, swept.after_NF, swept.label_N
+    head = swept.task.head
+    if head.statistics:
+        before, after = (head.described(answer_NF.sum(0)) for answer_NF in (before_NF, after_NF))
+        return f"With the head: {before}; without it: {after}."
+    if not head.classifies:
+        moved = number(float((after_NF - before_NF).abs().mean()))
         return f"Without it a score moves by {moved} on average over {len(label_N):,} examples."
-    answer_N, without_N = before_NC.argmax(-1), after_NC.argmax(-1)
+    answer_N, without_N = before_NF.argmax(-1), after_NF.argmax(-1)
     right_N, still_N = answer_N == label_N.long(), without_N == label_N.long()
     return (
         f"Without it {int((answer_N != without_N).sum()):,} of {len(label_N):,} answers change: "

@@ -119,16 +119,17 @@ def group_changes(
     member_GN: Mapping[str, NDArray[np.bool_]],
     confidence: float,
     attempt: int,
+    metric: Metric = ACCURACY,
 ) -> list[Group]:
-    """Accuracy of the original and the first smaller model, within each group with examples.
+    """Accuracy, or another score, of the original and the first smaller model, within each group with examples.
 
     The limits of their differences are simultaneous over all groups (Bonferroni).
     """
     parts = {name: paired.on(member_N) for name, member_N in member_GN.items() if member_N.any()}
     rows = []
     for name, part in parts.items():
-        whole, smaller = (float(accuracy) for accuracy in (part.both_VN[:2] == part.label_N).mean(-1))
-        limits = change_limits(ACCURACY, part.of([0]))(np.array([(1 - confidence) / (2 * len(parts))]))
+        whole, (smaller, *_) = part.scores(metric)
+        limits = change_limits(metric, part.of([0]))(np.array([(1 - confidence) / (2 * len(parts))]))
         low, high = (float(limit[0]) for limit in limits)
         change = Estimate(smaller - whole, low, high, n=part.count)
         rows.append(Group(attempt, by, name, part.count, whole, smaller, change))
@@ -137,7 +138,7 @@ def group_changes(
 
 def class_changes(paired: PairedPredictions, task: Task, confidence: float, attempt: int = 0) -> list[Group]:
     """:func:`group_changes` by class; empty for a task that predicts a score."""
-    if task.is_regression:
+    if not task.head.classifies:
         return []
     member_GN = {f"class {name}": paired.label_N == label for label, name in enumerate(task.labels)}
     return group_changes(paired, "class", member_GN, confidence, attempt)

@@ -92,11 +92,11 @@ def distill(
     def loss(batch: Batch) -> Tensor:
         inputs = batch.inputs()
         with torch.no_grad(), evaluating(encoder.model), recorded_calls(imitated) as taught:
-            answer_BC = encoder.model(**inputs).logits.float()
+            answer_NC = batch.predictions(output_of(encoder.model, inputs)).float()
         with recorded_calls(layers) as learnt:
-            logits_BC = student(**inputs).logits.float()
+            logits_NC = batch.predictions(output_of(student, inputs)).float()
         real_BS = inputs["attention_mask"].bool()
-        total = answer_loss(logits_BC, answer_BC)
+        total = answer_loss(logits_NC, answer_NC)
         for (_, target), (_, output) in zip(taught, learnt, strict=True):
             target_ND, output_ND = (first_of(value)[real_BS].float() for value in (target, output))
             total = total + functional.mse_loss(output_ND, target_ND) / target_ND.var() / len(layers)

@@ -105,8 +105,8 @@ class ShrinkSettings(_SmallerSettings):
 
 def check_class_loss(section: str, max_class_loss: float | None, task: Task) -> None:
     """Raise UserError if a loss within classes is to be tested but the task has no classes."""
-    if max_class_loss is not None and task.is_regression:
+    if max_class_loss is not None and not task.head.classifies:
         raise UserError(
-            f"{section}.max_class_loss is {max_class_loss:g}, but task '{task.name}' predicts a score and has no "
-            "classes; remove it."
+            f"{section}.max_class_loss is {max_class_loss:g}, but task '{task.name}' does not predict "
+            "one class for each text; remove it."
         )

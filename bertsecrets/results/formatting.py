@@ -162,17 +162,18 @@ def head_code(layer: int, head: int | None) -> str:
 def metric_label(name: str) -> str:
     """A metric's name on pages.
 
-    >>> metric_label("f1"), metric_label("accuracy")
-    ('F1', 'accuracy')
+    >>> metric_label("f1"), metric_label("token_accuracy")
+    ('F1', 'token accuracy')
     """
     return {
         "f1": "F1",
         "macro_f1": "macro-F1",
+        "entity_f1": "entity F1",
         "auc": "AUC",
         "matthews": "Matthews correlation",
         "pearson": "Pearson r",
         "spearman": "Spearman rho",
-    }.get(name, name)
+    }.get(name, name.replace("_", " "))
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

@@ -87,7 +87,7 @@ class ShrinkModel(Analysis):
             )
         data, settings = context.data, self.settings
         check_class_loss("shrink", settings.max_class_loss, data.task)
-        if data.task.is_regression:
+        if not data.task.head.classifies:
             return
         split = data.evaluation[data.check_evaluation(self.evaluation)]
         count = len(data.encoded(split))

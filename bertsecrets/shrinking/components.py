@@ -13,7 +13,7 @@ from bertsecrets.ablation.partial_passes import return_freed_memory
 from bertsecrets.data.batch import Batch
 from bertsecrets.float64 import to_float64
 from bertsecrets.models.encoder import Autocast, describe, evaluating
-from bertsecrets.task_heads.base import wide
+from bertsecrets.task_heads.base import output_of, wide
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def fisher_information(
                     for linear in (site.projection, output):
                         stack.callback(linear.register_forward_pre_hook(partial(_record, values)).remove)
                 with context():
-                    logits_BC = wide(encoder.model(**batch.to(device).inputs()).logits)
+                    on_device = batch.to(device)
+                    logits_BC = wide(on_device.predictions(output_of(encoder.model, on_device.inputs())))
             gradients = torch.autograd.grad(_random_log_likelihood(logits_BC, generator), values)
             for call, (value_BSG, gradient_BSG) in enumerate(zip(values, gradients, strict=True)):
                 information_LG = (head_LH, neuron_LF)[call % 2]

@@ -17,6 +17,7 @@ from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.results.components import BLOCK
 from bertsecrets.shrinking.components import ComponentScores, most_informative
 from bertsecrets.shrinking.latency import LatencyTable
+from bertsecrets.task_heads.base import output_of
 
 _TRIALS = 6
 """How often to replan if the model is slower than requested or predicted."""
@@ -177,7 +178,7 @@ class Answered:
         with evaluating(model):
             for batch in self.batches:
                 with self.context():
-                    answers.append(model(**batch.inputs()).logits.float())
+                    answers.append(batch.predictions(output_of(model, batch.inputs())).float())
         return answers
 
 

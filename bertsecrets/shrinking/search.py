@@ -28,7 +28,8 @@ from bertsecrets.shrinking.latency import LatencyTable
 from bertsecrets.shrinking.refit import refitted
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out
-from bertsecrets.task_heads.base import Array
+from bertsecrets.task_heads.base import Array, output_of
+from bertsecrets.task_heads.sequence import ACCURACY
 
 _CHANGED = 0.02
 """Share of changed predictions for which :func:`check_examples` states the smallest loss that can be excluded."""
@@ -139,9 +140,10 @@ def answers(
     for batch in batches:
         assert batch.label_B is not None
         with context():
-            logits_BC = model(**batch.to(device).inputs()).logits
-        predictions.append(task.head.predictions(logits_BC.float()).cpu().double())
-        labels.append(batch.label_B.double())
+            on_device = batch.to(device)
+            answer_BF = on_device.answers(output_of(model, on_device.inputs()))
+        predictions.append(task.head.predictions(answer_BF.float()).cpu().double())
+        labels.append(task.head.outcome_labels(batch.label_B).double())
         indices.append(batch.index_B)
         groups += [] if batch.group_B is None else [batch.group_B]
     order_N = torch.cat(indices).argsort()
@@ -213,4 +215,5 @@ def length_changes(
         f"{short:.0f} to {long:.0f} tokens": (length_N > short) & (length_N <= long),
         f"more than {long:.0f} tokens": length_N > long,
     }
-    return group_changes(paired(whole, smaller), "length", member_GN, confidence, attempt)
+    metric = ACCURACY if task.head.classifies else judged_metrics(task)[0]
+    return group_changes(paired(whole, smaller), "length", member_GN, confidence, attempt, metric)

@@ -10,5 +10,12 @@ from bertsecrets.task_heads.tokens import TokenHead
 TASK_HEADS: Mapping[str, type[TaskHead]] = {head.kind: head for head in (SequenceHead, RegressionHead, TokenHead)}
 """Kinds of task head by name."""
 
+
+def kind_of(architecture: str) -> type[TaskHead] | None:
+    """The kind of a class of models, such as ``BertForTokenClassification``; None for another one."""
+    suffixes = ((head, head.auto.removeprefix("AutoModel")) for head in TASK_HEADS.values())
+    return next((head for head, suffix in suffixes if architecture.endswith(suffix)), None)
+
+
 METRICS: Mapping[str, Metric] = {name: metric for head in TASK_HEADS.values() for name, metric in head.metrics.items()}
 """The metrics of all kinds by name."""

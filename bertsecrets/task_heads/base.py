@@ -127,6 +127,12 @@ class TaskHead(ABC):
 
     label_type: ClassVar[torch.dtype] = torch.int64
 
+    classifies: ClassVar[bool] = False
+    """Whether an answer is the logits of an example's class."""
+
+    per_word: ClassVar[bool] = False
+    """Whether an example's label has a class for each of its words."""
+
     def __init__(self, labels: Sequence[str] = ()) -> None:
         self.labels = tuple(labels)
 
@@ -218,6 +224,32 @@ class TaskHead(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} counts statistics without saying what a baseline answers.")
 
+    def rows(self, output: Tensor, label_B: Any) -> Tensor:
+        """The predictions in an output, one a row, ``[N, C]``: logits of classes, or numbers.
+
+        Args:
+            output: Of :meth:`output`, or what :meth:`select` gives.
+            label_B: The labels, which may tell where predictions are scored.
+        """
+        return output
+
+    def changes(self, clean_NF: Tensor, answer_NVF: Tensor) -> Tensor:
+        """The change of each answer, signed, ``[N, V]``: of its loss, unless a kind has a better number.
+
+        Args:
+            clean_NF: Answers of the unedited model.
+            answer_NVF: Answers of each variant.
+        """
+        return answer_NVF[..., 0] - clean_NF[:, None, 0]
+
+    def numbers(self, answer_F: Tensor) -> dict[str, float]:
+        """The numbers of an answer to show a reader, by name."""
+        return dict(zip(self.statistics, answer_F.tolist(), strict=True))
+
+    def described(self, answer_F: Tensor) -> str:
+        """An answer, or the sum of several where they are statistics, in a few words."""
+        return ", ".join(f"{name} {value:.4g}" for name, value in self.numbers(answer_F).items())
+
     def mean_loss(self, answer_NF: Tensor, label_N: Tensor) -> Tensor:
         """The loss of an evaluation set, from its answers."""
         return answer_NF[:, 0].mean() if self.statistics else self.loss(answer_NF, label_N)
@@ -227,7 +259,7 @@ class TaskHead(ABC):
         return answer_NF[:, 0] if self.statistics else self.losses(answer_NF, label_N)
 
 
-def output_of(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Tensor:
+def output_of(model: Callable[..., Any], inputs: Mapping[str, Any]) -> Tensor:
     """The output of a model's head: its logits; of a model that finds answers those of their ends, ``[B, S, 2]``."""
     output = model(**inputs)
     if getattr(output, "start_logits", None) is not None:

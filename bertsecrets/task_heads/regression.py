@@ -37,6 +37,7 @@ class RegressionHead(SequenceHead):
     """A score for each text."""
 
     kind = "regression"
+    classifies = False
     label_type = torch.float32
     metrics: ClassVar[Mapping[str, Metric]] = {
         metric.name: metric
@@ -48,6 +49,15 @@ class RegressionHead(SequenceHead):
 
     def predictions(self, answer_NC: Tensor) -> Tensor:
         return answer_NC[:, 0]
+
+    def changes(self, clean_NF: Tensor, answer_NVF: Tensor) -> Tensor:
+        return answer_NVF[..., 0] - clean_NF[:, None, 0]
+
+    def numbers(self, answer_F: Tensor) -> dict[str, float]:
+        return {"score": float(answer_F[0])}
+
+    def described(self, answer_F: Tensor) -> str:
+        return f"{float(answer_F[0]):.2f}"
 
     def loss(self, output: Tensor, label_B: Tensor) -> Tensor:
         return functional.mse_loss(output[:, 0].float(), label_B.float())

@@ -116,6 +116,7 @@ class SequenceHead(TaskHead):
 
     kind = "sequence"
     auto = "AutoModelForSequenceClassification"
+    classifies = True
     metrics: ClassVar[Mapping[str, Metric]] = {
         metric.name: metric
         for metric in (
@@ -149,6 +150,21 @@ class SequenceHead(TaskHead):
 
     def predictions(self, answer_NC: Tensor) -> Tensor:
         return answer_NC[:, 0] if answer_NC.shape[-1] == 1 else answer_NC.argmax(-1)
+
+    def changes(self, clean_NF: Tensor, answer_NVF: Tensor) -> Tensor:
+        # Of the probability of the class that the unedited model predicts.
+        class_N11 = clean_NF.argmax(-1)[:, None, None]
+        before_N1 = clean_NF.softmax(-1).gather(1, class_N11[:, 0])
+        after_NV1 = answer_NVF.softmax(-1).gather(2, class_N11.expand(-1, answer_NVF.shape[1], 1))
+        return after_NV1[..., 0] - before_N1
+
+    def numbers(self, answer_F: Tensor) -> dict[str, float]:
+        return dict(zip(self.labels, functional.softmax(answer_F, -1).tolist(), strict=True))
+
+    def described(self, answer_F: Tensor) -> str:
+        probabilities = self.numbers(answer_F)
+        label = max(probabilities, key=lambda name: probabilities[name])
+        return f"{label} ({probabilities[label]:.2f})"
 
     def losses(self, output: Tensor, label_B: Tensor) -> Tensor:
         output = wide(output)

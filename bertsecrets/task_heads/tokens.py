@@ -40,6 +40,18 @@ def _parts(tag: str) -> tuple[str, str]:
     return (prefix, kind) if dash and prefix in PREFIXES[1:] else ("O", "")
 
 
+def continues(before: str, tag: str) -> bool:
+    """Whether a tag goes on with the entity of the tag before it."""
+    (prefix_before, kind_before), (prefix, kind) = _parts(before), _parts(tag)
+    return prefix in ("I", "E") and prefix_before in ("B", "I") and kind == kind_before
+
+
+def starts_inside(tags: Sequence[str]) -> list[int]:
+    """The words at which an entity starts with a tag that should continue one, such as ``I-PER`` after ``O``."""
+    before = ("O", *tags)
+    return [word for word, tag in enumerate(tags) if _parts(tag)[0] in ("I", "E") and not continues(before[word], tag)]
+
+
 def _among(value_BW: Tensor, *numbers: int) -> Tensor:
     return torch.isin(value_BW, torch.tensor(numbers, device=value_BW.device))
 
@@ -63,6 +75,7 @@ class TokenHead(TaskHead):
 
     kind = "tokens"
     auto = "AutoModelForTokenClassification"
+    per_word = True
     statistics = ("loss", "right", "words", "found", "predicted", "annotated")
     metrics: ClassVar[Mapping[str, Metric]] = {
         metric.name: metric
@@ -91,10 +104,9 @@ class TokenHead(TaskHead):
     def label_tensor(self, labels: Sequence[Any], words: Sequence[Sequence[int]], length: int) -> Tensor:
         label_BS = torch.full((len(labels), length), IGNORED)
         for row, (tags, numbers) in enumerate(zip(labels, words, strict=True)):
-            for place, word in enumerate(numbers):
-                # Only the first piece of a word is scored.
-                if word >= 0 and word not in numbers[:place]:
-                    label_BS[row, place] = tags[word]
+            # Only the first piece of a word is scored.
+            for word in {*numbers} - {-1}:
+                label_BS[row, numbers.index(word)] = tags[word]
         return label_BS
 
     def select(self, output: Tensor, label_B: Any) -> Tensor:
@@ -118,7 +130,10 @@ class TokenHead(TaskHead):
     def loss(self, output: Tensor, label_B: Any) -> Tensor:
         # A mean over words, as in the library, not over examples.
         _, label_BW = labelled_places(label_B)
-        return functional.cross_entropy(output.float().flatten(0, 1), label_BW.flatten(), ignore_index=IGNORED)
+        total = functional.cross_entropy(
+            output.float().flatten(0, 1), label_BW.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+        return total / (label_BW != IGNORED).sum().clamp(min=1)
 
     def answers(self, output: Tensor, label_B: Any) -> Tensor:
         _, label_BW = labelled_places(label_B)
@@ -131,6 +146,23 @@ class TokenHead(TaskHead):
         else:
             counts += [torch.zeros_like(counts[0])] * 3
         return torch.stack([self.losses(output, label_B), *(count.float() for count in counts)], -1).float()
+
+    def rows(self, output: Tensor, label_B: Any) -> Tensor:
+        _, label_BW = labelled_places(label_B)
+        return output[label_BW != IGNORED]
+
+    def numbers(self, answer_F: Tensor) -> dict[str, float]:
+        loss, right, words, *entities = answer_F.tolist()
+        named = zip(("entities found", "entities predicted", "entities annotated"), entities, strict=True)
+        shares = {"share of words tagged right": right / max(words, 1), "loss": loss}
+        return shares | (dict(named) if self.have_entities else {})
+
+    def described(self, answer_F: Tensor) -> str:
+        _, right, words, found, predicted, annotated = answer_F.tolist()
+        text = f"{right:,.0f} of {words:,.0f} words right"
+        if not self.have_entities:
+            return text
+        return f"{text}, {found:,.0f} of {annotated:,.0f} entities found, {predicted - found:,.0f} invented"
 
     def merit(self, answer_NF: Tensor) -> Tensor:
         return answer_NF[:, 1]

@@ -9,7 +9,7 @@ from data.tasks import task
 from data.toy import pairs, wordpiece
 from families import tiny_model
 
-from bertsecrets.ablation.blocking import BlockAttention, blocked_logits, judged, over_seeds
+from bertsecrets.ablation.blocking import BlockAttention, blocked_answers, judged, over_seeds
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.rows import Blocked
 from bertsecrets.ablation.verdicts import Judging
@@ -22,6 +22,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.estimate import Estimate
+from bertsecrets.task_heads.sequence import ACCURACY
 
 SEP = 3
 TEXTS = [("The cat, a dog.", "He sat."), ("No marks here", "none"), ("the", "dog")]
@@ -49,7 +50,7 @@ def test_blocked_attention_equals_the_librarys_own_mask(direction: str) -> None:
         inputs = {**batch.inputs(), "attention_mask": mask_B1QK}
         expected_BC = model(**inputs).logits
         clean_BC = model(**batch.inputs()).logits
-    logits_BC = blocked_logits(describe(model), batch, SEP, direction)  # type: ignore[arg-type]
+    logits_BC = blocked_answers(describe(model), batch, SEP, direction)  # type: ignore[arg-type]
     assert (logits_BC - expected_BC).abs().max() < 1e-5
     assert (logits_BC - clean_BC).abs().max() > 1e-4
 
@@ -61,7 +62,7 @@ def test_effects_are_changes_of_the_score_with_verdicts_by_hand() -> None:
     worse_N = clean_N.copy()
     worse_N[200:300] = 1 - worse_N[200:300]
     to, unchanged = judged(
-        "accuracy",
+        ACCURACY,
         PairedPredictions(label_N, clean_N, np.stack([worse_N, clean_N])),
         [("sep", "to"), ("sep", "from")],
         Judging(),
@@ -84,7 +85,7 @@ def test_the_analysis_scores_every_example_once() -> None:
     with torch.no_grad():
         right = sum((model(**batch.inputs()).logits.argmax(-1) == batch.label_B).sum().item() for batch in batches)
         blocked = sum(
-            (blocked_logits(describe(model), batch, 2, "from").argmax(-1) == batch.label_B).sum().item()
+            (blocked_answers(describe(model), batch, 2, "from").argmax(-1) == batch.label_B).sum().item()
             for batch in batches
         )
     assert [(row.token, row.direction) for row in rows] == [

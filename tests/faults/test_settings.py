@@ -61,10 +61,9 @@ REFUSED: dict[str, dict[str, str]] = {
         "checkpoint=5": "checkpoint is 5",
         "checkpoint=x measure=[patterns] measure.patterns.classifier=/no": "'/no' has no readable pattern classifier",
         "checkpoint=x framenet.root=/no": "FrameNet folder '/no' does not exist",
-        "checkpoint=x task=stsb analysis=shrink shrink.max_class_loss=5": "task 'stsb' predicts a score and has no "
-        "classes",
+        "checkpoint=x task=stsb analysis=shrink shrink.max_class_loss=5": "task 'stsb' does not predict one class",
         "checkpoint=x task=stsb analysis=prune prune.max_class_loss=5": "prune.max_class_loss is 5, but task 'stsb' "
-        "predicts a score",
+        "does not predict one class",
         "checkpoint=x analysis=prune prune.step=0": "prune.step is 0; expected a number between 0 and 1",
         "checkpoint=x analysis=prune prune.tables=[nowhere]": "prune.tables lists 'nowhere', which is not a run folder",
         "checkpoint=x analysis=relevance analysis.relevance.rule=alpha": "Unknown analysis.relevance.rule 'alpha'; did "

@@ -34,6 +34,16 @@ SPLIT_WORDS = {
 }
 """Words in file names that identify each split."""
 
+FORMATS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".json": "jsonl",
+    **dict.fromkeys((".conll", ".conllu", ".conllx", ".bio", ".iob", ".iob2"), "columns"),
+}
+"""Ends of files that tell their format."""
+
 LONGEST_TEXT = 1_000_000
 """Characters of a row or a text; a tokenizer needs 60 bytes of memory for each."""
 

@@ -1,4 +1,4 @@
-"""Read the sentences of a treebank in CoNLL-U or CoNLL-X, with gold annotation and without labels."""
+"""Read the sentences of a treebank in CoNLL-U or CoNLL-X, with gold annotation; a column of tags may be labels."""
 
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -9,10 +9,14 @@ from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.base import SPLIT_WORDS, SplitFiles, numbered_lines, split_by_name
+from bertsecrets.data.tags import tag_numbers
 from bertsecrets.data.task import ConlluLayout, Task
 from bertsecrets.errors import UserError
 
 _NEGATIVE = (("Polarity", "Neg"), ("PronType", "Neg"))
+
+_FIELDS = {"upos": "pos", "xpos": "tag", "deprel": "relation"}
+"""Columns of tags, and what a :class:`Word` calls them."""
 
 _SUFFIXES = (".conllu", ".conllx", ".conll")
 _COLUMNS = 10
@@ -79,10 +83,17 @@ class ConlluSource(SplitFiles):
             if not sentences:
                 raise UserError(f"File '{path}' has no sentences; expected CoNLL-U.")
             examples += [
-                Example(index, (text,), None, (annotation,))
+                Example(index, (text,), self._tags(annotation, f"{path}: '{text}'"), (annotation,))
                 for index, (text, annotation) in enumerate(sentences, start=len(examples))
             ]
         return examples
+
+    def _tags(self, annotation: Annotation, where: str) -> tuple[int, ...] | None:
+        """The words' tags in the column that the layout names; None for a task that tags no words."""
+        if not self.task.head.per_word:
+            return None
+        tags = [getattr(word, _FIELDS[self.layout.tags]) or None for word in annotation.words]
+        return tag_numbers(tags, self.task.labels, len(tags), where)
 
 
 def _wanted(layout: ConlluLayout) -> str:

@@ -15,7 +15,13 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 
 ROWS = Path(__file__).resolve().parents[1] / "demo"
-DEMO_TASKS = ("demo_paraphrase", "demo_sentiment", "demo_similarity", "demo_nli")
+DEMO_TASKS = ("demo_paraphrase", "demo_sentiment", "demo_similarity", "demo_nli", "demo_tags")
+_TAGGED = "demo_paraphrase"
+"""The corpus whose first sentences are those of ``demo_tags``."""
+PARTS_OF_SPEECH = (
+    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "VERB"),
+)
+"""The tags of ``demo_tags``."""
 _SPLITS = ("train", "validation", "test")
 
 
@@ -23,15 +29,25 @@ def demo_examples(task: str, split: str) -> list[Example]:
     """The examples of one split ("train", "validation" or "test") of a task in ``DEMO_TASKS``.
 
     "train" has 2,000 examples, the others 400, and no sentence occurs twice in a task. Labels are class indices (0 or
-    1; 0 to 2 for NLI), scores from 0.0 to 5.0, and None throughout "test".
+    1; 0 to 2 for NLI), scores from 0.0 to 5.0, and None throughout "test". Those of "demo_tags" are the parts of speech
+    of the words, in the order of the alphabet.
 
     Raises:
         UserError: If there is no such split.
     """
     if split not in _SPLITS:
         raise UserError(f"Unknown split '{split}' of {task}; {choices(split, _SPLITS)}.")
+    if task == "demo_tags":
+        return [_tagged(example) for example in _rows(_TAGGED, split)]
     # The rows are read once; a caller may change its list.
     return [*_rows(task, split)]
+
+
+def _tagged(pair: Example) -> Example:
+    """The first sentence of a pair, with its words' parts of speech."""
+    annotation = pair.annotations[0]
+    label = None if pair.label is None else tuple(PARTS_OF_SPEECH.index(word.pos) for word in annotation.words)
+    return Example(pair.index, pair.texts[:1], label, (annotation,))
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from bertsecrets.data.sources.base import ALL, HELD_OUT, VALIDATION, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
@@ -19,10 +19,13 @@ from bertsecrets.settings import Meaning, Section, Settings, shown
 _COUNT = "a whole number from 1"
 _OPTIONAL_COUNT = f"{_COUNT}, or null"
 _OPTIONAL_FOLDER = "the path of a folder, or null"
-_Column = Annotated[str, Field(min_length=1)]
+# Columns of files without names are numbered.
+_Column = Annotated[
+    str, Field(min_length=1), BeforeValidator(lambda value: str(value) if type(value) is int else value)
+]
 
 
-FILES = ("csv", "jsonl", "parquet")
+FILES = ("csv", "jsonl", "parquet", "columns")
 """The sources that read a user's own file."""
 
 SOURCES = ("auto", *FILES, "hub", "tsv", "conllu", "coreference", "demo")
@@ -40,9 +43,11 @@ class SourceConfig(Settings):
             ``file.py:Class``. ``auto`` uses the task's own source if it has one, the package for demo tasks, folders
             for treebanks and coreference, TSV files for tasks without a hub layout, and otherwise the hub.
         root: For ``tsv``, ``conllu`` and ``coreference``: the parent of the tasks' folders.
-        path: For ``hub``: a local folder instead of the hub. For ``csv``, ``jsonl`` and ``parquet``: the file.
+        path: For ``hub``: a local folder instead of the hub. For ``csv``, ``jsonl``, ``parquet`` and ``columns``: the
+            file.
         eval_path: For the same formats: a file with evaluation rows.
-        text, label: Names of the columns of a task inferred from a file or a data set.
+        text, label: Names of the columns of a task inferred from a file or a data set, or their numbers in a file with
+            a word in each line.
         group: Name of a column that groups rows, such as the review of a sentence: a group is held out, resampled and
             tested together. None if rows are independent.
         target: Whether the labels are ``classes`` or ``scores``; ``auto`` treats decimals, and more than 20 distinct

@@ -61,7 +61,8 @@ class HeldOutSource:
                 parts = {TRAIN: labelled, ALL: labelled}
             else:
                 choose = held_out_by_text if self.by_text else held_out
-                held = choose(labelled, self.fraction, by_class=not self.task.is_regression)
+                by_class = not (self.task.is_regression or self.task.head.statistics)
+                held = choose(labelled, self.fraction, by_class)
                 parts = {TRAIN: [row for row in labelled if key_of(row) not in held]}
                 parts[self.split] = [row for row in labelled if key_of(row) in held]
             if not all(parts.values()):

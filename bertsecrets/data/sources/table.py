@@ -19,6 +19,7 @@ from pytorch_lightning.utilities import rank_zero_warn
 from bertsecrets.data.example import Example
 from bertsecrets.data.groups import with_groups
 from bertsecrets.data.sources.base import (
+    FORMATS,
     TRAIN,
     VALIDATION,
     SplitFiles,
@@ -29,14 +30,17 @@ from bertsecrets.data.sources.base import (
     read_score,
     reading,
 )
+from bertsecrets.data.tags import annotated_words, tag_numbers
 from bertsecrets.data.task import HubLayout, TableLayout, Task, TsvLayout
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.formatting import counted
 from bertsecrets.settings import shown
+from bertsecrets.task_heads.tokens import IGNORED
 
 _SEPARATORS = (",", ";", "\t")
-FORMATS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".json": "jsonl"}
-"""File suffixes and their formats."""
+DOCUMENT = "document"
+"""Column of files of words that tells which sentences are of one document."""
+_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _MORE = " more"
 """Column for the first field beyond the header; it cannot clash, because header names are stripped."""
 _NAMED = 5
@@ -112,10 +116,13 @@ class TableSource:
         values = table.rows.select_columns(present).with_format(None)[:]
         labelled = self.label in present
         # Numbers are class indices if the column names its classes, else they are class names.
-        names = getattr(table.rows.features[self.label], "names", None) if labelled else None
+        names = class_names(table.rows.features[self.label]) if labelled else None
         columns = [*(values[name] for name in self.texts), values[self.label] if labelled else [None] * len(table.rows)]
         examples = []
         for index, (*texts, label) in enumerate(zip(*columns, strict=True)):
+            if self.task.head.per_word:
+                examples.append(self._tagged(index, texts[0], label, names, table.place(index)))
+                continue
             for column, text in zip(self.texts, texts, strict=True):
                 if not isinstance(text, str):
                     raise UserError(f"{table.place(index)}: column '{column}' contains {shown(text)}; expected a text.")
@@ -124,6 +131,15 @@ class TableSource:
         if self.group is None:
             return examples
         return with_groups(examples, values[self.group], f"Column '{self.group}' of {table.name}")
+
+    def _tagged(self, index: int, words: Any, tags: Any, names: list[str] | None, place: str) -> Example:
+        """A row whose columns hold the words of a sentence and their tags."""
+        text, annotation = annotated_words(words, f"{place}: column '{self.texts[0]}'")
+        check_length(text, place)
+        if names is not None and isinstance(tags, Sequence):
+            tags = [tag if tag is None or tag == IGNORED else names[tag] for tag in tags]
+        label = None if tags is None else tag_numbers(tags, self.task.labels, len(annotation.words), place)
+        return Example(index, (text,), label, (annotation,))
 
     def _label(
         self, label: Any, names: list[str] | None, place: Callable[[int], str], index: int
@@ -162,7 +178,7 @@ class FileSource(TableSource):
 
     Args:
         task: Names columns and labels.
-        kind: Their format: ``csv``, ``jsonl`` or ``parquet``.
+        kind: Their format: ``csv``, ``jsonl``, ``parquet`` or ``columns``.
         path: The file with training rows.
         eval_path: The file with evaluation rows, the split ``validation``.
         skip_bad_rows: Skip unusable rows, with a warning that counts them.
@@ -206,8 +222,11 @@ class FileSource(TableSource):
             if kind == "csv":
                 self._tables[split] = read_csv(path, self.columns, filled=set(self.columns), skip_bad_rows=skip)
             else:
-                rows = _read_typed(
-                    path, kind, f"give {'data.path' if split == TRAIN else 'data.eval_path'}=<{kind} file>"
+                advice = f"give {'data.path' if split == TRAIN else 'data.eval_path'}=<{kind} file>"
+                rows = (
+                    read_columns(path, self.texts[0], self.label, advice)
+                    if kind == "columns"
+                    else _read_typed(path, kind, advice)
                 )
                 for column, key in self.columns.items():
                     column_index(path, rows.column_names, column, f" (set {key})")
@@ -452,6 +471,73 @@ def read_csv(
             f"{path.name}: {inside} read as part of a text; if that is not intended, close or double the quote above."
         )
     return replace(table, notes=(*table.notes, *notes))
+
+
+def class_names(feature: Any) -> list[str] | None:
+    """The names of the classes of a column, or of the items of its lists; None if it has none."""
+    names: list[str] | None = getattr(getattr(feature, "feature", feature), "names", None)
+    return names
+
+
+def read_columns(path: Path, words: str, tags: str, advice: str) -> Dataset:
+    """Read a file with a word in each line and a blank line between sentences, such as that of CoNLL-2003.
+
+    Lines that begin with ``-DOCSTART-``, or ``# newdoc`` in CoNLL-U, start a document, and are left out; so are other
+    comments of CoNLL-U, the lines of its multiword tokens and of its empty nodes. Columns are separated by tabs, or
+    else by spaces.
+
+    Args:
+        path: The file.
+        words, tags: The columns, by number from 0 (-1 is the last), or by their names in CoNLL-U.
+        advice: What to do if the file is missing, as the end of a sentence.
+
+    Returns:
+        A row for each sentence: its words, its tags (None where CoNLL-U has ``_``), and the number of its ``document``.
+
+    Raises:
+        UserError: If the file cannot be read, a line has too few columns, or there are no sentences.
+    """
+    import datasets
+
+    columns: dict[str, list[Any]] = {words: [], tags: [], DOCUMENT: []}
+    names: tuple[str, ...] = _CONLLU if path.suffix == ".conllu" else ()
+    document, new = 0, True
+    for number, line in numbered_lines(path, advice, "the line"):
+        content = line.rstrip("\r\n")
+        if content.startswith("# global.columns ="):
+            names = tuple(content.split("=", 1)[1].lower().split())
+        starts = content.startswith(("-DOCSTART-", "# newdoc"))
+        if starts and columns[DOCUMENT]:
+            document += 1
+        # A word may be "#", but a comment has no tab.
+        comment = content.startswith("#") and bool(names) and "\t" not in content
+        if starts or comment or not content.strip():
+            new = new or not comment
+            continue
+        fields = content.split("\t") if "\t" in content else content.split()
+        if names and not fields[0].isdecimal():
+            continue
+        if new:
+            for column, first in ((words, []), (tags, []), (DOCUMENT, document)):
+                columns[column].append(first)
+            new = False
+        for column, key in ((words, "data.text"), (tags, "data.label")):
+            field = fields[_place(column, names, len(fields), f"{path}:{number}", key)]
+            columns[column][-1].append(None if names and column == tags and field == "_" else field.strip())
+    if not columns[DOCUMENT]:
+        raise UserError(f"File '{path}' has no sentences; expected a word and its tag in each line.")
+    return datasets.Dataset.from_dict(columns)
+
+
+def _place(column: str, names: Sequence[str], fields: int, where: str, key: str) -> int:
+    """The place of a column by its number or name; raises UserError if there is none."""
+    if column.lower() in names:
+        return names.index(column.lower())
+    number = int(column) if column.lstrip("-").isdecimal() else fields
+    if not -fields <= number < fields:
+        expected = f"0 to {fields - 1}, or -1 for the last" + (f", or {', '.join(names)}" if names else "")
+        raise UserError(f"{where}: there is no column '{column}' among {fields}; set {key} to {expected}.")
+    return number % fields
 
 
 def file_columns(path: Path, kind: str) -> list[str]:

@@ -43,6 +43,7 @@ class InterveneOnSinks(Analysis):
         UserError: If a token is unknown or missing in the tokenizer, or the task has no labels.
     """
 
+    of_whole_texts = True
     without_labels = "the effect of redirecting attention cannot be measured"
 
     @typed
