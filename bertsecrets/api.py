@@ -545,7 +545,11 @@ def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: st
     if _gives_scores(model):
         for value in values:
             if not isinstance(value, int | float) or not math.isfinite(value):
-                raise UserError(f"Label {value!r} is not a score; expected a finite number.")
+                embeds = ", the similarity of two sentences; bs.measure takes sentences without labels"
+                raise UserError(
+                    f"Label {value!r} is not a score; expected a finite number"
+                    f"{embeds if isinstance(model, SentenceEmbedder) else ''}."
+                )
         return values
     outputs = _output_names(model)
     # Numbers that outputs are called, such as '1 star', are names; others are places.

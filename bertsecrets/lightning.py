@@ -20,12 +20,12 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities import rank_zero_warn
+from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import nn
 from transformers import PreTrainedModel
 
-from bertsecrets.ablation.own_outcome import logits_and_labels
+from bertsecrets.ablation.own_outcome import Group, logits_and_labels
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.analysis import Analysis, Context, Findings, find, record
@@ -43,6 +43,7 @@ from bertsecrets.measures.capture import CaptureAnalysis
 from bertsecrets.measures.shipped import MeasureMaker, makers
 from bertsecrets.models.encoder import evaluating
 from bertsecrets.present import wandb as tracking
+from bertsecrets.results.files import displayed, in_command
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run
 from bertsecrets.results.scores import RunScores, SetScores
 from bertsecrets.sweeps.run_folder import config_digest, mark_finished
@@ -70,7 +71,7 @@ class AnalyseHeads(RunAnalysis, _OtherCallback):  # type: ignore[misc]
         name: Tells apart callbacks of one training in its checkpoints; None for the name of the analysis's class.
         reference: The model before fine-tuning; None for the encoder as it is before the first step.
         own: Of :class:`~bertsecrets.callbacks.own_module.OwnModule`: ``folder``, ``encoder``, ``dataloader``,
-            ``tokenizer``, ``outcome``, ``metric``.
+            ``tokenizer``, ``outcome``, ``metric``, ``group``, ``classes``.
 
     Raises:
         UserError: If the module's encoder is not called in validation, or the analysis does not fit; raised after the
@@ -157,6 +158,7 @@ class AnalyseHeads(RunAnalysis, _OtherCallback):  # type: ignore[misc]
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage in ("fit", "validate"):
             self.own.recorder(pl_module).clear()
+            announce()
 
     def examples(
         self, trainer: pl.Trainer, module: pl.LightningModule, last: bool
@@ -200,7 +202,7 @@ class AnalyseHeads(RunAnalysis, _OtherCallback):  # type: ignore[misc]
                 for experiment in experiments:
                     tracking.log_ablation(experiment, self.run.ablation_table())
             seconds = time.monotonic() - self._started
-            finish(self.run, module, context.task, RunScores(scores, answer, context.step, seconds))
+            finish(self.run, module, context.task, RunScores(scores, answer, context.step, seconds, self.own.notes))
 
 
 def no_run() -> Run:
@@ -231,9 +233,26 @@ def finish(run: Run, module: nn.Module, task: Task | None, scores: RunScores) ->
     # A page is of some examples: those of the training where there are no others.
     others = {name: of_set for name, of_set in sets.items() if name != TRAIN} or {TRAIN: SetScores(0, {}, {})}
     step = max(earlier.step, scores.step)
-    run.write_json(run.scores_path, replace(scores, sets=others, constant_answer=answer, step=step).as_dict())
+    notes = tuple(dict.fromkeys((*earlier.notes, *scores.notes)))
+    written = replace(scores, sets=others, constant_answer=answer, step=step, notes=notes)
+    run.write_json(run.scores_path, written.as_dict())
     key = config_digest(run.config())
     mark_finished(run.folder, key, key, scores.seconds)
+    _unannounced[run.folder] = None
+
+
+_unannounced: dict[Path, None] = {}
+"""Folders of findings that nothing was said of."""
+
+
+def announce() -> None:
+    """Say once where the findings of the callbacks are, and how to see them."""
+    for folder in _unannounced:
+        rank_zero_info(
+            f"Findings on heads: {displayed(folder)}. Make their page: python -m bertsecrets report "
+            f"run={in_command(folder)}"
+        )
+    _unannounced.clear()
 
 
 def log_findings(loggers: Iterable[Any], findings: Findings, step: int) -> None:
@@ -305,6 +324,9 @@ class DisableHeads(AnalyseHeads):
             logits, a class or a score.
         metric: ``accuracy`` (the default of classes), ``f1``, ``macro_f1``, ``matthews``; ``pearson`` (the default of
             scores) or ``spearman``.
+        group: What names the group of each example, such as its review, whose examples are tested together: a key of
+            the batch, a function of a batch, or a value for each ``index``; None for ``group`` in the batch, if any.
+        classes: The names of the classes; None for those in ``config.id2label`` of the library model.
         every_n_validations: At every n-th validation and at the end; 0: only at the end.
         folder, encoder, dataloader, tokenizer: Of :class:`AnalyseHeads`.
         settings: Of :class:`~bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``margin``, ``max_examples``...
@@ -316,6 +338,8 @@ class DisableHeads(AnalyseHeads):
         *,
         outcome: Any = logits_and_labels,
         metric: str | None = None,
+        group: Group | None = None,
+        classes: Sequence[str] | None = None,
         every_n_validations: int = 0,
         folder: Any = None,
         encoder: str | None = None,
@@ -325,6 +349,7 @@ class DisableHeads(AnalyseHeads):
     ) -> None:
         analysis = DisableAnalysis(plans, AblationSettings.read("settings", settings), every_n_validations)
         own = {"folder": folder, "encoder": encoder, "dataloader": dataloader, "tokenizer": tokenizer}
+        own |= {"group": group, "classes": classes}
         name = f"{' '.join(plans)} {analysis.settings.mode} {metric}"
         super().__init__(analysis, name=name, outcome=outcome, metric=metric, **own)
 
@@ -382,3 +407,6 @@ class GradientFlow(_GradientFlow, _OtherCallback):  # type: ignore[misc]
         if trainer.is_global_zero:
             seconds = time.monotonic() - self._started
             finish(self.run, pl_module, None, RunScores({}, "", trainer.global_step, seconds))
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        announce()

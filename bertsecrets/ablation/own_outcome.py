@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.ablation.scoring import find_metric
+from bertsecrets.data.groups import group_of
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads import METRICS
@@ -19,7 +20,12 @@ A prediction is a row of logits, the number of a class, or a score.
 """
 
 _LABELS = ("labels", "label")
-_NOT_INPUTS = frozenset({*_LABELS, "index"})
+GROUP = "group"
+"""Key of a batch with what names the group of each example."""
+
+NOT_INPUTS = frozenset({*_LABELS, "index", GROUP})
+"""Keys of a batch that no model reads."""
+
 _NO_OUTCOME = "give outcome=<a function of the module and a batch that returns predictions and labels>"
 
 
@@ -58,7 +64,7 @@ def run_on(module: nn.Module, inputs: Any) -> Any:
     parameters = inspect.signature(module.forward).parameters.values()
     open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
     names = {*inputs} if open_ended else {parameter.name for parameter in parameters}
-    return module(**{name: value for name, value in inputs.items() if name in names - _NOT_INPUTS})
+    return module(**{name: value for name, value in inputs.items() if name in names - NOT_INPUTS})
 
 
 def checked_outcome(outcome: Outcome, module: nn.Module, batch: Any, examples: int | None) -> tuple[Tensor, Tensor]:
@@ -105,13 +111,63 @@ def checked_outcome(outcome: Outcome, module: nn.Module, batch: Any, examples: i
     return answers, label_B
 
 
-def task_of(name: str, answers_NC: Tensor, label_N: Tensor, metric: str | None) -> Task:
+Group = str | Callable[[Any], Sequence[Any]] | Sequence[Any]
+"""What names the group of each example: a key of a batch, a function of a batch, or a value for each index."""
+
+
+def groups_of(group: Group | None, batch: Any, index_B: Tensor | None, count: int) -> Tensor | None:
+    """The number of the group of each example of a batch, ``[B]``; None where examples are independent.
+
+    Args:
+        group: What names it; None for the ``group`` in the batch, if there is one.
+        batch: The batch.
+        index_B: The number of each example; None if unknown.
+        count: The number of examples.
+
+    Raises:
+        UserError: If the batch has no such key, an example's number is not known, or there is not one for each example.
+    """
+    if group is None or isinstance(group, str):
+        keys = [*batch] if isinstance(batch, Mapping) else []
+        if (group or GROUP) not in keys:
+            if group is None:
+                return None
+            held = ", ".join(map(repr, keys)) or f"a {type(batch).__name__}"
+            raise UserError(
+                f"group is '{group}', but a validation batch has {held}; put the group of each example into the batch, "
+                "or give group=<a function of the batch>."
+            )
+        names = batch[group or GROUP]
+    elif callable(group):
+        names = group(batch)
+    elif index_B is None:
+        raise UserError(
+            "group has a value for each example, but which example is which is not known; put the number of each "
+            "example into its batch as 'index'."
+        )
+    else:
+        values = [*group]
+        if int(index_B.max()) >= len(values):
+            raise UserError(
+                f"group has {len(values)} values, and there is an example {int(index_B.max())}; give one for each."
+            )
+        names = [values[index] for index in index_B.tolist()]
+    names = names.tolist() if hasattr(names, "tolist") else [*names]
+    if len(names) != count:
+        raise UserError(f"group gives {len(names)} values for a batch of {count} examples; give one for each.")
+    return torch.tensor([group_of(name) for name in names], dtype=torch.int64)
+
+
+def task_of(
+    name: str, answers_NC: Tensor, label_N: Tensor, metric: str | None, classes: Sequence[str] | None = None
+) -> Task:
     """A task with the predictions and labels of an outcome.
 
     Args:
         name: Name of the task.
         answers_NC, label_N: Of :func:`checked_outcome`, of all examples.
         metric: The metric; None for accuracy of classes and Pearson's correlation of scores.
+        classes: The names of the classes; None if unknown.
 
     Raises:
         UserError: If the metric does not exist or does not fit the labels, or a label is no class of the model.
@@ -128,15 +184,17 @@ def task_of(name: str, answers_NC: Tensor, label_N: Tensor, metric: str | None) 
         low, high = float(label_N.min()), float(label_N.max())
         # The sanity check of a trainer may see one score alone.
         return Task(name=name, metrics=(metric,), texts=1, label_range=(low, high if high > low else low + 1.0))
-    classes = answers_NC.shape[1]
-    if classes == 1:
-        classes = max(2, int(torch.maximum(answers_NC[:, 0].max(), label_N.max())) + 1)
+    count = answers_NC.shape[1]
+    if count == 1:
+        count = max(2, int(torch.maximum(answers_NC[:, 0].max(), label_N.max())) + 1, len(classes or ()))
     needed = len(METRICS[metric].classes)
-    if needed and needed != classes:
-        raise UserError(f"metric is {metric}, which is of {needed} classes, and there are {classes}; choose macro_f1.")
-    if int(label_N.min()) < 0 or int(label_N.max()) >= classes:
+    if needed and needed != count:
+        raise UserError(f"metric is {metric}, which is of {needed} classes, and there are {count}; choose macro_f1.")
+    if int(label_N.min()) < 0 or int(label_N.max()) >= count:
         raise UserError(
             f"Labels go from {int(label_N.min())} to {int(label_N.max())}, and the model has classes 0 to "
-            f"{classes - 1}; return labels of these classes in outcome, without examples that have none."
+            f"{count - 1}; return labels of these classes in outcome, without examples that have none."
         )
-    return Task(name=name, metrics=(metric,), texts=1, labels=tuple(f"class {index}" for index in range(classes)))
+    if classes is not None and len(classes) != count:
+        raise UserError(f"classes has {len(classes)} names ({', '.join(classes)}), and there are {count} classes.")
+    return Task(name=name, metrics=(metric,), texts=1, labels=tuple(classes or map("class {}".format, range(count))))

@@ -17,12 +17,21 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from transformers import PreTrainedTokenizerBase
 
-from bertsecrets.ablation.own_outcome import Outcome, checked_outcome, logits_and_labels, task_of
+from bertsecrets.ablation.own_outcome import (
+    Group,
+    Outcome,
+    checked_outcome,
+    groups_of,
+    logits_and_labels,
+    task_of,
+)
 from bertsecrets.analysis import Context, Reference, SplitBatches
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.callbacks.recorded_examples import OutcomeExamples, gathered, recorded_inputs
 from bertsecrets.callbacks.recorder import RecordedStep, Recorder, recorder_of
 from bertsecrets.callbacks.trainer_state import shows_progress
+from bertsecrets.data.classes import are_unnamed, names_of
+from bertsecrets.data.groups import judged_as_groups
 from bertsecrets.data.module import constant_predictions
 from bertsecrets.data.recorded import RecordedSplit
 from bertsecrets.data.task import Task
@@ -45,6 +54,14 @@ _untrained: WeakKeyDictionary[pl.Trainer, dict[int, nn.Module]] = WeakKeyDiction
 """Copies of a trainer's encoders before the first step, shared by its callbacks."""
 
 
+def sharded_weights(whole: str) -> UserError:
+    """The error for weights in pieces on several devices; ``whole`` names what leaves them whole."""
+    return UserError(
+        f"The weights of the module are sharded, so its heads cannot be analysed during training; use {whole}, or "
+        "analyse a checkpoint in one process."
+    )
+
+
 class OwnModule:
     """Settings for analysing any module with callbacks.
 
@@ -55,6 +72,9 @@ class OwnModule:
         tokenizer: The tokenizer of the texts; None to use the tokenizer of the module or its data, if any.
         outcome: How an example is scored.
         metric: The metric; None for accuracy of classes and Pearson's correlation of scores.
+        group: The group of each example, whose examples are resampled and tested together: a key of the batch, a
+            function of a batch, or a value for each ``index``; None for the ``group`` in the batch, if any.
+        classes: The names of the classes; None for those of the library model (``config.id2label``).
     """
 
     def __init__(
@@ -65,9 +85,14 @@ class OwnModule:
         tokenizer: PreTrainedTokenizerBase | None = None,
         outcome: Outcome = logits_and_labels,
         metric: str | None = None,
+        group: Group | None = None,
+        classes: Sequence[str] | None = None,
     ) -> None:
         self.folder, self.path, self.dataloader = folder, encoder, dataloader
         self.tokenizer, self.outcome, self.metric = tokenizer, outcome, metric
+        self.group, self.classes = group, classes
+        self.notes: tuple[str, ...] = ()
+        """Sentences for the page on the examples that were scored last."""
 
     def holder(self, module: nn.Module) -> nn.Module:
         """The part of the module that contains only this encoder.
@@ -108,10 +133,7 @@ class OwnModule:
         # By name, because the package lightning has its own classes.
         kinds = {kind.__name__ for kind in type(trainer.strategy).__mro__}
         if sharded or kinds & {kind.__name__ for kind in SHARDED}:
-            raise UserError(
-                "The weights of the module are sharded, so its heads cannot be analysed during training; use "
-                "strategy='ddp', or analyse a checkpoint in one process."
-            )
+            raise sharded_weights("strategy='ddp'")
         if validates and trainer.state.fn == "fit" and not trainer.enable_validation:
             raise UserError(
                 "Heads are analysed on validation batches, but there is no validation; give a validation data loader "
@@ -139,15 +161,21 @@ class OwnModule:
         """The recorded steps of the data loader."""
         return [step for step in self.recorder(module).steps if step.dataloader == self.dataloader]
 
-    def inputs(self, trainer: pl.Trainer, module: pl.LightningModule, label_N: Tensor | None = None) -> RecordedSplit:
-        """The encoder's inputs in the last validation, on all processes.
+    def inputs(
+        self,
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+        label_N: Tensor | None = None,
+        group_N: Tensor | None = None,
+    ) -> RecordedSplit:
+        """What the encoder was called with in the last validation, on all processes, with labels and groups in order.
 
         Raises:
             UserError: If it was not called.
         """
         tokenizer = self.tokenizer or _tokenizer_in(module, getattr(trainer, "datamodule", None))
         pad_id = getattr(describe(self.holder(module)).model.config, "pad_token_id", None)
-        return recorded_inputs(self.steps(module), tokenizer, pad_id or 0, label_N)
+        return recorded_inputs(self.steps(module), tokenizer, pad_id or 0, label_N, group_N)
 
     def bare(self, module: nn.Module, **options: Any) -> Context:
         """The encoder without examples, before any are recorded; ``options`` are further fields."""
@@ -192,15 +220,27 @@ class OwnModule:
             with context(), eager_execution():
                 return checked_outcome(self.outcome, module, move_data_to_device(batch, module.device), examples)
 
-        examples = OutcomeExamples(steps, score)
-        answers_NC, label_N = examples.collected()
-        task = task_of(_name(module), answers_NC, label_N, self.metric)
+        def groups(step: RecordedStep, count: int) -> Tensor | None:
+            return groups_of(self.group, step.batch, step.index_B, count)
+
+        examples = OutcomeExamples(steps, score, groups)
+        answers_NC, label_N, group_N = examples.collected()
+        task = task_of(_name(module), answers_NC, label_N, self.metric, self._class_names(module, answers_NC))
+        if group_N is not None:
+            count = len(group_N.unique())
+            # The sanity check of a trainer may see one group alone.
+            if count == 1 and len(group_N) > 1 and not trainer.sanity_checking:
+                raise UserError(
+                    f"All {len(group_N):,} examples are of one group, so that no two are independent; give several "
+                    "groups, or none."
+                )
+            self.notes = (judged_as_groups(len(group_N), count),)
         _warn_of_repeats(trainer, self.dataloader, len(examples), steps)
         constant = float(constant_predictions(label_N, task, 1).item())
         answer = f"{constant:.2f}" if task.is_regression else task.labels[int(constant)]
         scores = {self._evaluation: set_scores(answers_NC.float(), label_N, task, constant)}
         if self._answers_of_model(module, examples, context):
-            split = self.inputs(trainer, module, label_N)
+            split = self.inputs(trainer, module, label_N, group_N)
             return self._on_split(trainer, module, split, task, **options), scores, answer
         inputs = self.inputs(trainer, module)
         of_outcome = Context(
@@ -218,6 +258,15 @@ class OwnModule:
             **options,
         )
         return of_outcome, scores, answer
+
+    def _class_names(self, module: nn.Module, answers_NC: Tensor) -> Sequence[str] | None:
+        """The names of the classes, given or the library model's; None if unknown."""
+        if self.classes is not None:
+            return self.classes
+        id2label = getattr(describe(self.holder(module)).model.config, "id2label", None) or {}
+        names, classes = names_of(id2label, len(id2label)), answers_NC.shape[1]
+        fits = len(names) == classes if classes > 1 else float(answers_NC.max()) < len(names)
+        return names if fits and not are_unnamed(names) else None
 
     @property
     def _evaluation(self) -> str:

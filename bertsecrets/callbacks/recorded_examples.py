@@ -19,6 +19,10 @@ Key = tuple[int, ...]
 """Identifies an example: by its index, or by its step, its row in the batch and its process."""
 
 
+REPEATED: Key = (-1,)
+"""An example that another one repeats, to give every process as many."""
+
+
 def _rank() -> int:
     return distributed.get_rank() if distributed.is_initialized() else 0
 
@@ -47,8 +51,9 @@ def recorded_inputs(
     tokenizer: PreTrainedTokenizerBase | None,
     pad_id: int,
     label_N: Tensor | None = None,
+    group_N: Tensor | None = None,
 ) -> RecordedSplit:
-    """All inputs of the encoder, on all processes, with the labels of the texts in order.
+    """All inputs of the encoder, on all processes, with the labels and groups of the texts in order.
 
     Raises:
         UserError: If it was not called.
@@ -58,7 +63,7 @@ def recorded_inputs(
         for number, call in enumerate(step.calls):
             rows = call.rows()
             keys = keys_of(step, len(rows))
-            mine += [((*key, number), row) for key, row in zip(keys, rows, strict=True)]
+            mine += [((*key, number), row) for key, row in zip(keys, rows, strict=True) if key != REPEATED]
     by_key: dict[Key, dict[str, Tensor]] = {}
     for part in gathered(mine):
         for key, row in part:
@@ -69,7 +74,7 @@ def recorded_inputs(
             "called with encoder='<its attribute in the module>'."
         )
     order = sorted(by_key)
-    return RecordedSplit([by_key[key] for key in order], range(len(order)), tokenizer, pad_id, label_N)
+    return RecordedSplit([by_key[key] for key in order], range(len(order)), tokenizer, pad_id, label_N, group_N)
 
 
 class OutcomeBatch(Batch):
@@ -78,31 +83,34 @@ class OutcomeBatch(Batch):
     Args:
         whole: The batch.
         row_R: The examples.
-        index_B, label_B: Their positions in the set and their labels.
+        index_B, label_B, group_B: Their positions in the set, their labels and their groups.
     """
 
-    def __init__(self, whole: Any, row_R: Tensor, index_B: Tensor, label_B: Tensor) -> None:
+    def __init__(
+        self, whole: Any, row_R: Tensor, index_B: Tensor, label_B: Tensor, group_B: Tensor | None = None
+    ) -> None:
         none_B0 = torch.zeros(len(index_B), 0, dtype=torch.int64, device=index_B.device)
-        super().__init__(none_B0, none_B0, None, none_B0.bool(), none_B0, index_B, label_B)
+        super().__init__(none_B0, none_B0, None, none_B0.bool(), none_B0, index_B, label_B, group_B=group_B)
         self.whole, self.row_R = whole, row_R
 
     def inputs(self) -> dict[str, Any]:
         return {"batch": self.whole, "rows": self.row_R}
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "OutcomeBatch":
-        parts = (self.whole, self.row_R, self.index_B, self.label_B)
+        parts = (self.whole, self.row_R, self.index_B, self.label_B, self.group_B)
         return OutcomeBatch(*(move_data_to_device(part, torch.device(device)) for part in parts))
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """A step of this process, its predictions and labels, and the position of each example in the set (-1 if another
-    step has it).
+    """A step of this process, its predictions, labels and groups, and the position of each example in the set (-1 if
+    another step has it).
     """
 
     step: RecordedStep
     answers_BC: Tensor
     label_B: Tensor
+    group_B: Tensor | None
     position_B: Tensor
 
 
@@ -112,44 +120,53 @@ class OutcomeExamples:
     Args:
         steps: The steps of this process.
         score: Maps a batch on the CPU and its number of examples (None if unknown) to predictions and labels.
+        groups: Maps a step and its number of examples to the group of each; None where examples are independent.
     """
 
     def __init__(
-        self, steps: Sequence[RecordedStep], score: Callable[[Any, int | None], tuple[Tensor, Tensor]]
+        self,
+        steps: Sequence[RecordedStep],
+        score: Callable[[Any, int | None], tuple[Tensor, Tensor]],
+        groups: Callable[[RecordedStep, int], Tensor | None] = lambda step, count: None,
     ) -> None:
         answered = []
         for step in steps:
             count = None if step.index_B is None else len(step.index_B)
             answers_BC, label_B = score(step.batch, count)
-            answered.append((step, answers_BC.cpu(), label_B.cpu(), keys_of(step, len(label_B))))
+            parts = (step, answers_BC.cpu(), label_B.cpu(), groups(step, len(label_B)))
+            answered.append((*parts, keys_of(step, len(label_B))))
         lists = gathered([key for *_, keys in answered for key in keys])
         owners: dict[Key, int] = {}
         for rank, keys in enumerate(lists):
             for key in keys:
                 owners.setdefault(key, rank)
-        self.repeated = sum(map(len, lists)) - len(owners)
+        owners.pop(REPEATED, None)
         positions = {key: position for position, key in enumerate(sorted(owners))}
         self.count = len(positions)
         rank, taken = _rank(), set[Key]()
         self.scored = []
-        for step, answers_BC, label_B, keys in answered:
+        for step, answers_BC, label_B, group_B, keys in answered:
             position_B = torch.full((len(keys),), -1)
             for row, key in enumerate(keys):
-                if owners[key] == rank and key not in taken:
+                if owners.get(key) == rank and key not in taken:
                     taken.add(key)
                     position_B[row] = positions[key]
-            self.scored.append(_Scored(step, answers_BC, label_B, position_B))
+            self.scored.append(_Scored(step, answers_BC, label_B, group_B, position_B))
 
     def __len__(self) -> int:
         return self.count
 
-    def collected(self) -> tuple[Tensor, Tensor]:
-        """Predictions ``[N, C]`` and labels ``[N]`` of all processes, in order."""
-        mine = [(part.position_B, part.answers_BC, part.label_B) for part in self.scored]
+    def collected(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Predictions ``[N, C]``, labels ``[N]`` and groups ``[N]`` of all processes, in order; no groups if an example
+        has none.
+        """
+        mine = [(part.position_B, part.answers_BC, part.label_B, part.group_B) for part in self.scored]
         parts = [part for of_rank in gathered(mine) for part in of_rank]
-        position_N, answers_NC, label_N = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        position_N, answers_NC, label_N = (torch.cat([part[place] for part in parts]) for place in range(3))
         order_N = position_N.argsort()[int((position_N < 0).sum()) :]
-        return answers_NC[order_N], label_N[order_N]
+        groups = [group_B for *_, group_B in parts if group_B is not None]
+        group_N = torch.cat(groups)[order_N] if len(groups) == len(parts) else None
+        return answers_NC[order_N], label_N[order_N], group_N
 
     def load(self, positions: Sequence[int]) -> "OutcomeBatches":
         """This process's batches of some positions."""
@@ -182,4 +199,5 @@ class OutcomeBatches:
         # Include steps without a used example, because every process must take part in gathering outcomes.
         for part in self.scored:
             row_R = self._rows(part)
-            yield OutcomeBatch(part.step.batch, row_R, part.position_B[row_R], part.label_B[row_R])
+            group_R = None if part.group_B is None else part.group_B[row_R]
+            yield OutcomeBatch(part.step.batch, row_R, part.position_B[row_R], part.label_B[row_R], group_R)

@@ -14,6 +14,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from bertsecrets.ablation.own_outcome import NOT_INPUTS
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.data.recorded import EncoderInputs
 from bertsecrets.models.encoder import Encoder
@@ -32,7 +33,7 @@ class RecordedStep:
         dataloader: Number of the batch's data loader.
         number: Its number among the steps.
         batch: The batch, on the CPU.
-        index_B: The number of each example, if the batch has an ``index``.
+        index_B: The number of each example, if known; -1 for a repeated example, which does not count.
         calls: The inputs of each call of the encoder; only the first of identical ones.
     """
 
@@ -94,9 +95,16 @@ class Recorder:
         self._users.clear()
 
     @contextmanager
-    def recording(self, batch: Any, dataloader: int = 0) -> Iterator[None]:
-        """Record the inputs of the encoder's calls while open, as those of a batch."""
-        step = RecordedStep(dataloader, self.seen, on_cpu(batch), _index(batch))
+    def recording(self, batch: Any, dataloader: int = 0, index_B: Tensor | None = None) -> Iterator[None]:
+        """Record the inputs of the encoder's calls while open, as those of a batch.
+
+        Args:
+            batch: The batch.
+            dataloader: Which data loader it is from.
+            index_B: The number of each example, where the batch does not have it.
+        """
+        own_index_B = _index(batch)
+        step = RecordedStep(dataloader, self.seen, on_cpu(batch), index_B if own_index_B is None else own_index_B)
         with listening_to(self.encoder, step.calls):
             yield
         step.calls[:] = _distinct(step.calls)
@@ -161,7 +169,9 @@ def listening_to(encoder: Encoder, calls: list[EncoderInputs]) -> Iterator[None]
 
     def listen(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         arguments = signature.bind_partial(module, *args, **options).arguments
-        calls.append(EncoderInputs.of_call({**arguments.pop("kwargs", {}), **arguments}))
+        whole = {**arguments.pop("kwargs", {}), **arguments}
+        # A library model hands on what it does not know.
+        calls.append(EncoderInputs.of_call({name: value for name, value in whole.items() if name not in NOT_INPUTS}))
 
     handle = encoder.base.register_forward_pre_hook(listen, with_kwargs=True)
     try:

@@ -48,6 +48,11 @@ def with_groups(examples: Sequence[Example], names: Sequence[Any], where: str) -
     return [replace(example, group=group_of(name)) for example, name in zip(examples, names, strict=True)]
 
 
+def judged_as_groups(rows: int, groups: int) -> str:
+    """The sentence about rows that are resampled in groups."""
+    return f"The {rows:,} evaluated rows form {groups:,} groups; rows of a group are resampled together."
+
+
 def note_on(examples: Sequence[Example], columns: Sequence[str]) -> str | None:
     """A sentence about the groups of examples, or about a column of texts that many ungrouped rows share; else None.
 
@@ -57,9 +62,7 @@ def note_on(examples: Sequence[Example], columns: Sequence[str]) -> str | None:
     """
     groups = {example.group for example in examples}
     if groups - {None}:
-        return (
-            f"The {len(examples):,} evaluated rows form {len(groups):,} groups; rows of a group are resampled together."
-        )
+        return judged_as_groups(len(examples), len(groups))
     if not columns or not examples:
         return None
     shared: Mapping[str, int] = {

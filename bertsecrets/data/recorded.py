@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
-from bertsecrets.data.tokenization import EncodedSplit, Tokens
+from bertsecrets.data.tokenization import EncodedSplit, Tokens, group_tensor
 from bertsecrets.errors import UserError
 
 _PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
@@ -79,6 +79,7 @@ class RecordedSplit(EncodedSplit):
             that starts or ends every text is treated as special.
         pad_id: The id of padding.
         label_N: Classes (int64) or scores (float32); None without labels.
+        group_N: The group of each example; None where examples are independent.
     """
 
     def __init__(
@@ -88,18 +89,20 @@ class RecordedSplit(EncodedSplit):
         tokenizer: PreTrainedTokenizerBase | None,
         pad_id: int,
         label_N: Tensor | None = None,
+        group_N: Tensor | None = None,
     ) -> None:
         self.inputs, self.pad_id = list(rows), pad_id
         self.tokenizer = tokenizer  # type: ignore[assignment]
         self.label_type = torch.int64 if label_N is None else label_N.dtype
         labels = [None] * len(rows) if label_N is None else label_N.tolist()
+        groups = [None] * len(rows) if group_N is None else group_N.tolist()
         special_ids = torch.tensor(sorted(_special_ids(self.inputs, tokenizer)), dtype=torch.int64)
         self.rows = [_tokens(inputs, special_ids) for inputs in self.inputs]
         self.lengths = [len(inputs["input_ids"]) for inputs in self.inputs]
         self.truncated = self.written = 0
         self.examples = [
-            Example(number, () if tokenizer is None else (str(tokenizer.decode(list(row.ids))),), label)
-            for number, row, label in zip(index, self.rows, labels, strict=True)
+            Example(number, () if tokenizer is None else (str(tokenizer.decode(list(row.ids))),), label, group=group)
+            for number, row, label, group in zip(index, self.rows, labels, groups, strict=True)
         ]
 
     def part(self, positions: Sequence[int]) -> "RecordedSplit":
@@ -132,6 +135,7 @@ class RecordedSplit(EncodedSplit):
             label_B=None if None in labels else torch.tensor(labels, dtype=self.label_type),
             weight=spec.weight,
             position_ids_BS=padded("position_ids", 0),
+            group_B=group_tensor([self.examples[position] for position in spec.positions]),
         )
 
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -283,6 +284,66 @@ def test_scores_in_half_precision_that_are_all_one_before_training(tmp_path: Pat
     assert set(pd.read_parquet(tmp_path / "heads/ablation.parquet")["count"]) == {60}
 
 
+@pytest.mark.parametrize("by", ["key", "function", "values", "default"])
+@pytest.mark.parametrize("make", [Mine, Library])
+def test_examples_of_a_group_are_judged_together(make: Callable[[], Any], by: str, tmp_path: Path) -> None:
+    """Three copies of every example, as a group, tell as much as one."""
+    module, rows = spread(make()), examples(20, 2)
+    # Library hands every other key to its model.
+    name = "group" if by == "default" or make is Library else "review"
+    copies = [row | {name: torch.tensor(number)} for number, row in enumerate(rows) for _ in range(3)]
+    copies = [row | {"index": torch.tensor(place)} for place, row in enumerate(copies)]
+    alone = [{key: value for key, value in row.items() if key != name} for row in copies]
+    group = {"key": name, "function": lambda batch: batch[name].tolist(), "values": [row // 3 for row in range(60)]}
+    for folder, used, given in (("once", rows, None), ("alone", alone, None), ("groups", copies, group.get(by))):
+        own = DisableHeads(folder=tmp_path / folder, mode="zero", group=given)
+        trainer(tmp_path, own).validate(module, DataLoader(used, 12), verbose=False)
+    tables = [pd.read_parquet(tmp_path / folder / "ablation.parquet") for folder in ("once", "alone", "groups")]
+    once, ungrouped, grouped = tables
+    assert set(grouped["count"]) == {60}
+    columns = ["delta", "p_needed"]
+    assert grouped[columns].to_numpy(float) == pytest.approx(once[columns].to_numpy(float), abs=1e-6, nan_ok=True)
+    assert not np.allclose(ungrouped[columns].to_numpy(float), once[columns].to_numpy(float), equal_nan=True)
+    below, above = ((one.high_simultaneous - one.low_simultaneous).mean() for one in (ungrouped, grouped))
+    assert below < 0.8 * above
+
+
+def test_groups_that_cannot_be_used_are_said(tmp_path: Path) -> None:
+    rows = DataLoader([row | {"review": torch.tensor(0)} for row in examples(20, 2)], 8)
+    for group, words in (
+        (
+            "reviews",
+            r"group is 'reviews', but a validation batch has 'input_ids', 'attention_mask', 'labels', 'review'",
+        ),
+        ("review", "All 20 examples are of one group"),
+        ([1, 2], "which example is which is not known"),
+        (lambda batch: [1], "group gives 1 values for a batch of 8 examples"),
+    ):
+        own = DisableHeads(group=group, folder=tmp_path / "heads")
+        with pytest.raises(UserError, match=words):
+            trainer(tmp_path, own).validate(spread(Mine()), rows, verbose=False)
+
+
+@pytest.mark.parametrize(("given", "names"), [(None, ["low", "high"]), (["bad", "good"], ["bad", "good"])])
+def test_classes_have_the_names_of_the_library_model(given: Any, names: list[str], tmp_path: Path) -> None:
+    module: Any = Library()
+    module.model.config.id2label = {"1": "high", "0": "low"}
+    own = DisableHeads(folder=tmp_path / "heads", classes=given)
+    trainer(tmp_path, own).validate(module, loaders()[1], verbose=False)
+    assert bs.Run(tmp_path / "heads").record.config()["task"]["labels"] == names
+    with pytest.raises(UserError, match=r"classes has 3 names \(a, b, c\), and there are 2 classes"):
+        trainer(tmp_path, DisableHeads(classes=["a", "b", "c"])).validate(module, loaders()[1], verbose=False)
+
+
+def test_the_end_of_training_says_once_where_the_findings_are(tmp_path: Path, caplog: Any) -> None:
+    own = [MeasureHeads("entropy"), DisableHeads(max_examples=20), GradientFlow(2)]
+    with caplog.at_level("INFO", "pytorch_lightning"):
+        trainer(tmp_path, *own, epochs=1).fit(Mine(), *loaders())
+    said = [line for line in caplog.messages if "bertsecrets report" in line]
+    folder = tmp_path / "heads"
+    assert said == [f"Findings on heads: {folder}. Make their page: python -m bertsecrets report run={folder}"]
+
+
 def endless(rows: list[Any]) -> DataLoader[Any]:
     class Rows(IterableDataset[Any]):
         def __iter__(self) -> Iterator[Any]:
@@ -471,6 +532,13 @@ def test_what_cannot_be_analysed_is_said_before_training(
 
     with pytest.raises(UserError, match=words):
         analyse()
+
+
+@pytest.mark.parametrize("name", ["FSDPStrategy", "ModelParallelStrategy", "DeepSpeedStrategy"])
+def test_sharded_weights_are_refused(name: str) -> None:
+    sharded: Any = SimpleNamespace(strategy=type(name, (), {})())
+    with pytest.raises(UserError, match=r"are sharded.*; use strategy='ddp', or analyse a checkpoint in one process"):
+        MeasureHeads("entropy").setup(sharded, Mine(), "fit")
 
 
 def test_a_measure_of_change_needs_the_model_before(tmp_path: Path) -> None:
