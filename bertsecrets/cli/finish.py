@@ -195,6 +195,7 @@ def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
         for metric, value in values.items()
     }
     values = {
+        "answer": summary.report.title,
         "objective": objective(run, run.config().get("objective")),
         "learned": summary.scores.learned,
         **scores,

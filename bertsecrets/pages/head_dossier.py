@@ -477,6 +477,6 @@ def _page(
         overview=screen,
         steps=[
             NextStep("Which heads can stand in for it?", f"{run.analyze_command} analysis=redundancy", ANNOUNCED),
-            view_step("it", f"checkpoint={run.analysed}"),
+            view_step("it", f"checkpoint={run.analysed}", run),
         ],
     )

@@ -22,7 +22,7 @@ from bertsecrets.ablation.rows import (
     beside_table,
     only,
 )
-from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS, Judging
+from bertsecrets.ablation.verdicts import FAMILY_WISE, Judging
 from bertsecrets.present.disabling_compared import compare_effects
 from bertsecrets.present.figures import disabling as figures
 from bertsecrets.present.kit import block, table
@@ -104,7 +104,7 @@ def ablation_sections(ablation: AblationTable, beside: Sequence[Any]) -> list[Se
         # A run keeps what is beside the table of its first set alone.
         section = _section(ablation, part, beside if main else (), metrics)
         if sections:
-            section = replace(section, findings=(), paragraphs=[*section.findings, *section.paragraphs])
+            section = replace(section, findings=(), summary="", paragraphs=[*section.findings, *section.paragraphs])
         if not main:
             # The set's name keeps figure names unique if the table holds several sets.
             renamed = [replace(figure, name=f"{figure.name}_{evaluation}") for figure in section.figures]
@@ -141,16 +141,19 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         paragraphs.append(ONE_SIDED)
     if selection := only(beside, Selection, metric=metric, mode=mode):
         findings.append(_selection_in_words(selection))
+    summary = ""
     if groups := groups_of(rows):
         # A run that disables groups is about the groups; the single heads only serve to judge them.
-        findings.insert(0, _groups_in_words(groups, rows[0]))
-        tables.append(_groups_table(groups))
+        summary = _groups_in_words(groups, metric_label(metric))
+        findings.insert(0, summary)
+        paragraphs.insert(0, _what_groups_mean(groups, rows[0]))
+        tables.insert(0, _groups_table(groups))
         closest = groups[:_GROUPS_SHOWN]
         part = f", the {len(closest)} closest of {len(groups)}" if len(closest) < len(groups) else ""
         title = f"Groups of heads with similar maps{part}, disabled ({mode}): {metric_label(metric)}"
-        blocks.append(block(f"ablation_groups_{mode}_{metric}", title, figures.redundancy_chart, groups=closest))
+        blocks.insert(0, block(f"ablation_groups_{mode}_{metric}", title, figures.redundancy_chart, groups=closest))
     if spared is not None:
-        findings.insert(1, spared_in_words(spared))
+        findings.insert(1 + bool(summary), spared_in_words(spared))
         paragraphs += [_RULED_OUT] if spared.excluded is not None else []
         heads = HEAD.of(rows)
         title = f"Heads that can be spared, by margin{_how(heads[0])}: {metric_label(metric)}"
@@ -167,7 +170,7 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
     if screened is not None and {row["sweep"] for row in rows} == {"screened"}:
         paragraphs.append(screened_in_words(screened))
     title = f"What disabling does to {metric_label(metric)} (mode: {mode})"
-    return Section(title, findings, paragraphs, tables, blocks)
+    return Section(title, findings, paragraphs, tables, blocks, summary=summary)
 
 
 def _disabled_in_words(swept: Swept, rows: Sequence[Row]) -> str:
@@ -568,16 +571,34 @@ def _figures(ablation: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     return blocks
 
 
-def _groups_in_words(groups: Sequence[Group], row: Row) -> str:
-    count = {verdict: sum(group.verdict == verdict for group in groups) for verdict in (*VERDICTS, REDUNDANT)}
-    uncontrolled = sum(group.verdict == NEEDED and len(group.controls) < FEWEST_CONTROLS for group in groups)
+def _groups_in_words(groups: Sequence[Group], metric: str) -> str:
+    """How many groups are needed, redundant, and can go together, or the most that any costs; a title."""
+    count = Counter(group.verdict for group in groups)
+    needed, subject = count[NEEDED] + count[REDUNDANT], f"{counted(len(groups), 'group')} of similar heads"
+    most = most_lost([group.row for group in groups])
+    if needed:
+        first = f"{needed} of {subject} {are(needed)} needed, {count[REDUNDANT] or 'none'} of them redundant"
+    elif most is None:
+        first = f"None of {subject} is needed"
+    else:
+        first = f"None of {subject} costs more than {most} points of {metric}"
+    spared, unknown = count[DISPENSABLE], count[INCONCLUSIVE]
+    parts = [
+        first,
+        f"{spared} can go, each group together" if spared else "",
+        f"{unknown} {have(unknown)} no verdict" if unknown else "",
+    ]
+    return f"{'; '.join(filter(None, parts))}."
+
+
+def _what_groups_mean(groups: Sequence[Group], row: Row) -> str:
+    """What the verdicts on groups mean, and which could not be judged redundant."""
     sentence = (
-        f"Groups of heads with similar maps: {len(groups)}. Needed (together they do significant harm): "
-        f"{count[NEEDED] + count[REDUNDANT]}, of which {count[REDUNDANT]} redundant (more harm than their heads alone "
-        "add up to, more than random groups of the same layers do, and shown to be within the margin once any one "
-        f"head is left: any one does for all). Can be spared ({ruled_out_in_words(row)} even together): "
-        f"{count[DISPENSABLE]}. Not enough examples to tell: {count[INCONCLUSIVE]}."
+        "A group is needed if its heads together do significant harm. It is redundant if this is more than they do one "
+        "by one and more than random groups of the same layers do, and if the loss is within the margin once any one "
+        f"of its heads is left. A group can go if {ruled_out_in_words(row)}, even together."
     )
+    uncontrolled = sum(group.verdict == NEEDED and len(group.controls) < FEWEST_CONTROLS for group in groups)
     if uncontrolled:
         sentence += (
             f" Needed groups with fewer than {FEWEST_CONTROLS} random groups of their layers, which cannot be called "

@@ -44,7 +44,7 @@ class Found:
     @property
     def steps(self) -> list[NextStep]:
         """What to do next."""
-        return next_steps(self.run, self.disabled, self.views)
+        return next_steps(self.run, self.disabled, self.views, learned=self.scores.learned)
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ def _training(found: Found) -> Opening:
 
 
 _CANDIDATES: tuple[Callable[[Found], Opening | None], ...] = (
-    _disabled_heads,
     _own_answer,
+    _disabled_heads,
     _what_changed,
     _what_is_measured,
     _training,

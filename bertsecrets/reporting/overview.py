@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.rows import Power, Spared, Swept, Together, found, only
@@ -27,10 +28,10 @@ from bertsecrets.present.disabling import (
 )
 from bertsecrets.present.report.content import Colouring, NextStep, Overview, Section
 from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether
-from bertsecrets.results.captures import read_telling
-from bertsecrets.results.components import HEAD, LAYER, Row
+from bertsecrets.results.captures import read_examples, read_telling
+from bertsecrets.results.components import GROUP, HEAD, LAYER, Row
 from bertsecrets.results.disabled import main_rows
-from bertsecrets.results.files import on_page
+from bertsecrets.results.files import copied, on_page
 from bertsecrets.results.formatting import (
     MISSING,
     are,
@@ -43,7 +44,7 @@ from bertsecrets.results.formatting import (
     upper_first,
     with_limits,
 )
-from bertsecrets.results.run import INITIAL, Run
+from bertsecrets.results.run import CAPTURES, INITIAL, PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import (
     BETTER,
@@ -69,6 +70,9 @@ ANNOUNCED = "announced at its start"
 
 _MINUTES = "a few minutes"
 
+_ANY_SENTENCE = "The cat sat on the mat."
+"""A sentence for models that have no right answer to it."""
+
 Place = TypeVar("Place", int, tuple[int, int])
 """A layer, or a layer and head."""
 
@@ -93,6 +97,7 @@ class DisabledHeads:
         partial: Whether the run knows of heads that were not disabled alone.
         together: The score without all heads that can be spared, by metric; empty if they were not disabled together.
         excluded: The smallest loss by the first metric that is ruled out for every single head; None if unknown.
+        grouped: Whether groups of heads were disabled too.
     """
 
     heads: Mapping[str, Mapping[tuple[int, int], Row]]
@@ -100,6 +105,7 @@ class DisabledHeads:
     partial: bool = False
     together: Sequence[Together] = ()
     excluded: float | None = None
+    grouped: bool = False
 
     @classmethod
     def of(cls, run: Run) -> "DisabledHeads | None":
@@ -118,7 +124,8 @@ class DisabledHeads:
         mode, metric = rows[0]["mode"], next(iter(heads))
         together = [row for row in found(run, Together) if row.mode == mode]
         spared = only(found(run, Spared), Spared, mode=mode, metric=metric)
-        return cls(heads, layers, partial, together, None if spared is None else spared.excluded)
+        excluded = None if spared is None else spared.excluded
+        return cls(heads, layers, partial, together, excluded, grouped=bool(GROUP.of(rows)))
 
     @property
     def first(self) -> list[Row]:
@@ -390,7 +397,11 @@ def overview(
     numbers = [column for column in numbers if disabled is None or not column.effects]
     scales = [
         Colouring(
-            f"{column.title}: {column.label}", column.value_LH, digits=_digits(column.value_LH), effects=column.effects
+            f"{column.title}: {column.label}",
+            column.value_LH,
+            digits=_digits(column.value_LH),
+            signed=bool(np.nanmin(column.value_LH, initial=0.0) < 0),
+            effects=column.effects,
         )
         for column in numbers
     ]
@@ -508,13 +519,16 @@ def scores_in_words(scores: RunScores) -> str:
     return f"On {examples:,} examples: {'; '.join(parts)}.{answer}"
 
 
-def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[str] = ()) -> list[NextStep]:
+def next_steps(
+    run: Run, disabled: DisabledHeads | None, experiments: Container[str] = (), *, learned: bool | None = None
+) -> list[NextStep]:
     """Three commands, each with what it would settle.
 
     Args:
         run: The run.
         disabled: The effects of its disabled heads, if any.
         experiments: Names of what the run holds.
+        learned: Whether the model beats a constant answer; None if that is unknown.
     """
     if run.config().get("checkpoint") == INITIAL:
         return _steps_before_training(run)
@@ -522,29 +536,24 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
         # No command loads such a model.
         unsettled = 0 if disabled is None else sum(code == INCONCLUSIVE for code in disabled.verdicts.values())
         return [] if disabled is None or not unsettled else [_tell_more(run, disabled, unsettled)]
-    command, view = run.analyze_command, view_step("each head", f"checkpoint={run.analysed}")
+    command = run.analyze_command
+    view = view_step("each head", f"checkpoint={run.analysed}", run)
+    attended = NextStep("What do heads attend to?", f"{command} measure=[entropy,patterns,offsets]", "about a minute")
+    open_questions = [attended] if "entropy" not in experiments else []
+    if learned is False:
+        # Which heads a model needs that learned nothing, and how small it can get, is no question.
+        return [*_trained_longer(run), *open_questions, view]
+    faster = NextStep("How fast can it get?", f"{_learning(run)} shrink.speedup=2", _MINUTES)
     if disabled is None:
         trained = run.config().get("trained") or {}
-        done = (Path(trained.get("folder") or run.folder) / run.ablation_path.name).is_file()
-        task = run.config()["task"]
-        labelled = bool(task.get("labels") or task.get("label_range"))
-        open_questions = [
-            (labelled and not done, "Which heads does the model need?", f"{command} analysis=disable", ANNOUNCED),
-            (done and "pruning" not in experiments, "How many heads can go together?", _prune(run), _MINUTES),
-            (
-                done and "shrinking" not in experiments,
-                "How fast can it get?",
-                f"{_learning(run)} shrink.speedup=2",
-                _MINUTES,
-            ),
-            (
-                "entropy" not in experiments,
-                "What do heads attend to?",
-                f"{command} measure=[entropy,patterns,offsets]",
-                "about a minute",
-            ),
-        ]
-        return [*[NextStep(*step) for is_open, *step in open_questions if is_open][:2], view]
+        if not (Path(trained.get("folder") or run.folder) / run.ablation_path.name).is_file():
+            task = run.config()["task"]
+            labelled = bool(task.get("labels") or task.get("label_range"))
+            needed = NextStep("Which heads does the model need?", f"{command} analysis=disable", ANNOUNCED)
+            return [*[needed] * labelled, *open_questions, view]
+        pruned = [NextStep("How many heads can go together?", _prune(run), _MINUTES)] * ("pruning" not in experiments)
+        smaller = [*pruned, *([faster] if "shrinking" not in experiments else [])]
+        return [*[*smaller, *open_questions][:2], view]
     spared = len(disabled.spared)
     unsettled = sum(code == INCONCLUSIVE for code in disabled.verdicts.values())
     together = (
@@ -553,38 +562,64 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
         if spared > 1
         else "How small can the model get?"
     )
-    return [
-        NextStep("How fast can it get?", f"{_learning(run)} shrink.speedup=2", _MINUTES)
-        if "pruning" in experiments
-        else NextStep(together, _prune(run), _MINUTES),
+    second = (
         _tell_more(run, disabled, unsettled)
         if unsettled
-        else NextStep("Do heads stand in for each other?", f"{command} analysis=redundancy", ANNOUNCED),
-        view,
-    ]
+        else faster
+        if disabled.grouped
+        else NextStep("Do heads stand in for each other?", f"{command} analysis=redundancy", ANNOUNCED)
+    )
+    return [faster if "pruning" in experiments else NextStep(together, _prune(run), _MINUTES), second, view]
+
+
+def _trained_longer(run: Run) -> list[NextStep]:
+    """The command that trains a model of the package's own configurations longer; none for another model or task."""
+    config = run.config()
+    names = {section: (config.get(section) or {}).get("name") for section in ("model", "task")}
+    epochs = (config.get("trainer") or {}).get("max_epochs")
+    own = names["model"] == "folder" or (config.get("data") or {}).get("path") is not None
+    known = all((CONF / section / f"{name}.yaml").is_file() for section, name in names.items())
+    if own or not known or not isinstance(epochs, int):
+        return []
+    words = " ".join(f"{section}={copied(name)}" for section, name in names.items())
+    command = f"python -m bertsecrets train {words} trainer.max_epochs={2 * epochs}"
+    return [NextStep(f"Does it learn in {2 * epochs} epochs, on all training rows?", command, ANNOUNCED)]
 
 
 def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
-    """What it takes to settle the heads without a verdict: a sweep on the rest of the examples, if they are enough,
-    else a plan.
+    """What it takes to settle the heads without a verdict: more of the run's own examples where there are enough, else
+    a plan with another margin.
     """
-    mode = disabled.any_row["mode"]
-    power, swept = only(found(run, Power), Power, mode=mode), only(found(run, Swept), Swept, mode=mode)
+    row = disabled.any_row
+    power, swept = only(found(run, Power), Power, mode=row["mode"]), only(found(run, Swept), Swept, mode=row["mode"])
     heads = f"{counted(unsettled, 'head')} {have(unsettled)} no verdict."
     examples = None if power is None else power.examples
+    settles = "" if examples is None else f" About {rounded(examples):,} examples would settle 80 % of them"
     whole = 0 if swept is None else swept.whole or 0
-    if examples is None or examples > whole:
-        enough = "" if examples is None else f"About {rounded(examples):,} would settle 80 % of them. "
+    disable = f"{run.analyze_command} analysis=disable"
+    if examples is not None and examples <= whole:
+        about = min(rounded(examples), whole)
         return NextStep(
-            f"{heads} {enough}More examples or more seeds?",
-            f"python -m bertsecrets plan runs={on_page(run.folder)}",
-            "about half a minute",
+            f"{heads}{settles}; the evaluation set has {whole:,}.",
+            f"{disable} ablation.max_examples={about}",
+            ANNOUNCED,
         )
-    about = min(rounded(examples), whole)
+    limited = (run.config().get("data") or {}).get("limit_eval") is not None
+    if examples is not None and limited and not whole and not run.of_own_module:
+        return NextStep(
+            f"{heads}{settles}; this run took a sample of {row['count']:,} (data.limit_eval).",
+            f"{disable} data.limit_eval=null",
+            ANNOUNCED,
+        )
+    plan = f"python -m bertsecrets plan runs={on_page(run.folder)}"
+    if power is None:
+        return NextStep(f"{heads} More examples, more seeds, or another margin?", plan, "about half a minute")
+    margin = 200 * power.margin
+    has = f"; the evaluation set has {whole or row['count']:,}" if settles else ""
     return NextStep(
-        f"{heads} About {about:,} of the {whole:,} at hand would settle 80 % of them.",
-        f"{run.analyze_command} analysis=disable ablation.max_examples={about}",
-        ANNOUNCED,
+        f"{heads}{settles}{has}{'.' * bool(settles)} More seeds, or a margin of {number(margin, 1)} points?",
+        f"{plan} margin={margin:g}",
+        "about half a minute",
     )
 
 
@@ -603,11 +638,36 @@ def _steps_before_training(run: Run) -> list[NextStep]:
     ]
 
 
-def view_step(heads: str, model: str) -> NextStep:
-    """The command that shows the attention to a sentence, with the setting that names the model."""
+def view_step(heads: str, model: str, run: Run | None = None) -> NextStep:
+    """The command that shows the attention to a sentence.
+
+    Args:
+        heads: Whose attention it shows.
+        model: The setting that names the model.
+        run: The run, whose captured examples give a sentence that the model answers right; None for any sentence.
+    """
     question = f"What does {heads} attend to in a sentence of yours?"
-    command = f'python -m bertsecrets view {model} text="The food was cold."'
-    return NextStep(question, command, f"about {_ANALYSES_START} s")
+    texts = [_ANY_SENTENCE] if run is None else _right_example(run)
+    text = f'"{texts[0]}"' if texts == [_ANY_SENTENCE] else copied(texts[0] if len(texts) == 1 else texts)
+    return NextStep(question, f"python -m bertsecrets view {model} text={text}", f"about {_ANALYSES_START} s")
+
+
+def _right_example(run: Run) -> Sequence[str]:
+    """The texts of the shortest captured example that the model answers right; any sentence without one."""
+    trained = run.config().get("trained") or {}
+    folder = Path(trained.get("folder") or run.folder)
+    sets = sorted((folder / PREDICTIONS).glob("*.parquet"))
+    if not sets:
+        return [_ANY_SENTENCE]
+    rows = pq.read_table(sets[0]).to_pylist()
+    right = {
+        row["index"]
+        for row in rows
+        if (logits := [value for name, value in row.items() if name.startswith("logit_")])
+        and (len(logits) == 1 or row["label"] == logits.index(max(logits)))
+    }
+    texts = [example.texts for example in read_examples(folder / CAPTURES) if example.index in right]
+    return min(texts, key=lambda each: sum(map(len, each)), default=[_ANY_SENTENCE])
 
 
 def _counted(count: int) -> str:

@@ -45,8 +45,8 @@ class RunReport:
         scalars: Summary values for W&B.
         curves: Curves for W&B, see :meth:`bertsecrets.results.experiment.Experiment.curves`.
         heads: Everything that the run knows about each head; None without a measured head.
-        printed: Sentences for the terminal: of an analysis the notes and the first finding of each experiment, of a
-            training the first note, else the answer.
+        printed: Sentences for the terminal: of an analysis the notes, the answer and the first finding of each
+            experiment, of a training the first note, else the answer.
     """
 
     report: Report
@@ -182,11 +182,13 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         overview=screen.picture,
         steps=screen.steps,
     )
-    answered = [report.title] if disabled is not None else []
     # The first finding of disabled heads is about single heads.
     of_layers = [] if disabled is None else [layers_in_words(run.ablation_table()), disabled.one_sided]
     lines = [*firsts(found.in_order(leads).values()), *([" ".join(filter(None, of_layers))] if any(of_layers) else [])]
-    printed = [*report.notes, *lines] if analysis else (report.notes[:1] or answered)
+    # Other titles are the beginning of a finding, or a subject.
+    own = disabled is not None or any(report.title == section.summary for section in sections.values())
+    answered = [report.title] if own else []
+    printed = list(dict.fromkeys([*report.notes, *answered, *lines])) if analysis else (report.notes[:1] or answered)
     return RunReport(report, scores, highlights, scalars, curves, together, printed)
 
 

@@ -43,7 +43,15 @@ def test_a_summary_is_short_and_the_configuration_has_what_the_run_uses(trained:
     updates = [update for record in read_log(log) if record.HasField("summary") for update in record.summary.update]
     names = {update.key or update.nested_key[0] for update in updates}
     own = {name for name in names if not name.startswith("_")}
-    assert {"objective", "learned", "final/val/accuracy", "constant/val/accuracy", "train/loss", "heads"} <= own
+    assert {
+        "answer",
+        "objective",
+        "learned",
+        "final/val/accuracy",
+        "constant/val/accuracy",
+        "train/loss",
+        "heads",
+    } <= own
     assert not [name for name in own if name.startswith("drift/")]
     assert len(own) <= 40
     (started,) = [record.run for record in read_log(log) if record.HasField("run")][:1]

@@ -252,14 +252,16 @@ def test_groups_get_their_verdicts() -> None:
         [-0.02],
     ]
     words, figures, lead = written(rows)
-    assert lead[0].startswith("Groups of heads with similar maps: 4.")
-    assert (
-        "Groups of heads with similar maps: 4. Needed (together they do significant harm): 2, of which 1 redundant"
-        in words
+    assert lead[0] == (
+        "2 of 4 groups of similar heads are needed, 1 of them redundant; 1 can go, each group together; 1 has no verdict."
     )
+    assert ablation_sections(AblationTable.from_rows(rows), ())[0].summary == lead[0]
+    assert "A group can go if a loss of 1.0 point or more is ruled out, even together." in words
+    unharmed = [{**each, "verdict": "dispensable", "redundant": False} for each in rows if each["kind"] == "group"]
+    first = written([*HEADS, *unharmed])[2][0]
     assert (
-        "Can be spared (a loss of 1.0 point or more is ruled out even together): 1. Not enough examples to tell: 1."
-        in words
+        first
+        == "None of 4 groups of similar heads costs more than 12.0 points of accuracy; 4 can go, each group together."
     )
     assert (
         "Needed groups with fewer than 19 random groups of their layers, which cannot be called redundant: 1." in words

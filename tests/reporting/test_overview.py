@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from present.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 from reporting.finished_runs import make_run
 from reporting.test_run_report import captured, trained
 
-from bertsecrets.ablation.rows import ABLATION, Together
+from bertsecrets.ablation.rows import ABLATION, Power, Swept, Together
 from bertsecrets.grid import Column, Shown
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Report, Section
@@ -21,8 +23,10 @@ from bertsecrets.present.report.viewer import overview_data
 from bertsecrets.reporting.overview import DisabledHeads, next_steps
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.captures import CapturedExample, write_examples
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.files import copied
 from bertsecrets.results.run import Declaration, Run
 
 DELTA = np.array([[0.01, 0.0, -0.01], [-0.02, -0.03, -0.05]])
@@ -233,12 +237,70 @@ def test_a_run_that_pruned_its_heads_does_not_suggest_it(tmp_path: Path) -> None
     assert ends == ["analysis=prune", "shrink.speedup=2"]
 
 
+@pytest.mark.parametrize(
+    ("examples", "swept", "limit", "settles", "command"),
+    [
+        (150.0, (100, 400), None, "About 150 examples would settle 80 % of them; the evaluation set has 400.",
+         "analysis=disable ablation.max_examples=150"),
+        (500.0, (100, 400), None, "About 500 examples would settle 80 % of them; the evaluation set has 400. More seeds, "
+                                  "or a margin of 2.0 points?", "margin=2"),
+        (500.0, None, None, "About 500 examples would settle 80 % of them; the evaluation set has 408. More seeds, or a "
+                            "margin of 2.0 points?", "margin=2"),
+        (500.0, None, 408, "About 500 examples would settle 80 % of them; this run took a sample of 408 "
+                           "(data.limit_eval).", "analysis=disable data.limit_eval=null"),
+        (None, None, 408, "More seeds, or a margin of 2.0 points?", "margin=2"),
+    ],
+)  # fmt: skip
+def test_more_examples_are_offered_only_where_there_are_more(
+    examples: float | None,
+    swept: tuple[int, int] | None,
+    limit: int | None,
+    settles: str,
+    command: str,
+    tmp_path: Path,
+) -> None:
+    disabled(tmp_path / "run", needed=False, spared=True)
+    run = Run.open(tmp_path / "run")
+    config = {**run.config(), "data": {"limit_eval": limit}}
+    run.config_path.write_text(yaml.safe_dump(config))
+    power = Power("uniform", "accuracy", 0.01, 4, 6, 408, examples, 9600, 0.5, None, None)
+    rows = [power, *([Swept("uniform", "zero", *swept)] if swept else [])]
+    run.write_rows(ABLATION, "training", 9, rows, mode="uniform")
+    run = Run.open(tmp_path / "run")
+    step = next_steps(run, DisabledHeads.of(run), ())[1]
+    assert step.settles == f"4 heads have no verdict. {settles}"
+    assert step.command.endswith(f" {command}")
+
+
+def test_a_model_that_did_not_learn_is_not_made_smaller(tmp_path: Path) -> None:
+    settings = {"task_settings": {"name": "demo_sentiment"}, "trainer": {"max_epochs": 3}}
+    folder = make_run(tmp_path / "run", accuracy=0.68, p_constant=1.0, delta_LH=DELTA, **settings)
+    commands = [step.command for step in report_run(Run.open(folder), heads=2).report.steps]
+    assert commands == [
+        "python -m bertsecrets train model=minilm task=demo_sentiment trainer.max_epochs=6",
+        f"python -m bertsecrets analyze checkpoint={folder} measure=[entropy,patterns,offsets]",
+        f'python -m bertsecrets view checkpoint={folder} text="The cat sat on the mat."',
+    ]
+
+
+def test_the_sentence_to_view_is_one_that_the_model_answers_right(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", delta_LH=DELTA)
+    texts = {0: ["Short, wrong."], 1: ["It's a right one."], 2: ["A longer sentence, right as well."]}
+    (folder / "captures").mkdir()
+    write_examples(folder / "captures", [CapturedExample(index, [], each, "?") for index, each in texts.items()])
+    (folder / "predictions").mkdir()
+    columns = {"index": [0, 1, 2], "label": [1.0, 1.0, 0.0], "logit_0": [2.0, 0.0, 3.0], "logit_1": [0.0, 1.0, 1.0]}
+    pq.write_table(pa.table(columns), folder / "predictions" / "val.parquet")
+    *_, step = report_run(Run.open(folder), heads=2).report.steps
+    assert step.command.endswith(f" text={copied(texts[1][0])}")
+
+
 def test_before_fine_tuning_no_head_is_needed_for_an_answer(tmp_path: Path) -> None:
     run = analysis_of(tmp_path / "analysis", None, measured=[("checkpoint", "surface", {"x": np.ones((2, 3))})])
     commands = [step.command for step in report_run(run, heads=2).report.steps]
     assert commands == [
         "python -m bertsecrets train model=minilm",
-        'python -m bertsecrets view model=minilm text="The food was cold."',
+        'python -m bertsecrets view model=minilm text="The cat sat on the mat."',
     ]
 
 
