@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bertsecrets.ablation.seeds import OverSeeds, judge_conditions
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.disabled import rows_of
-from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, joint_limits
 from bertsecrets.results.views import Replicates
 
 
@@ -23,6 +23,7 @@ class Effects:
         certain_RLH: Which of them are significant.
         needed_RLH: Which heads are needed.
         dispensable_RLH: Of which heads a loss that matters is ruled out.
+        limits_RLH2: Limits of each run's changes that hold for all of its heads together.
         baseline_R: Scores of the models with nothing disabled.
         count: Examples; the most that a head has where they differ.
         fewest: The fewest that a head has.
@@ -36,6 +37,7 @@ class Effects:
     certain_RLH: NDArray[np.bool_]
     needed_RLH: NDArray[np.bool_]
     dispensable_RLH: NDArray[np.bool_]
+    limits_RLH2: NDArray[np.float64]
     baseline_R: NDArray[np.float64]
     count: int
     fewest: int
@@ -77,6 +79,18 @@ class Effects:
         return with_code_LH
 
     @property
+    def limits_LH2(self) -> NDArray[np.float64]:
+        """Limits of the mean changes that hold for all heads together, likewise; NaN where a head has none."""
+        if len(self.limits_RLH2) == 1:
+            return self.limits_RLH2[0]
+        limits_LH2 = np.full(self.limits_RLH2.shape[1:], np.nan)
+        if self.over is not None:
+            limits_V2 = np.stack(self.over.effects.limits_simultaneous, -1)
+            for (layer, head), limits_2 in zip(self.over.components, limits_V2, strict=True):
+                limits_LH2[layer, head or 0] = limits_2
+        return limits_LH2
+
+    @property
     def what(self) -> str:
         """Metric and mode, as shown in tables."""
         return f"{self.metric} ({self.mode}{', screened' * self.screened})"
@@ -99,7 +113,7 @@ def effects(
         mode: The mode of disabling; None for the first of each run.
     """
     judge = partial(_over_seeds, replicates, kind, mode) if judged is None else partial(judged.get, label)
-    deltas, flags, baselines, last = [], [], [], None
+    deltas, flags, limits, baselines, last = [], [], [], [], None
     counts, screened = set(), False
     for view in replicates.views:
         singles = rows_of(KINDS[kind], view.run.ablation_table(), mode)
@@ -109,13 +123,16 @@ def effects(
         last = singles[0]
         size = KINDS[kind].size(*run_size)
         delta_LH, flag_LH3 = np.full(size, np.nan), np.zeros((*size, 3), bool)
+        limits_LH2 = np.full((*size, 2), np.nan)
         for row in singles:
             cell = KINDS[kind].cell(row)
             delta_LH[cell] = row["delta"]
             flag_LH3[cell] = row["significant"], row["verdict"] == NEEDED, row["verdict"] == DISPENSABLE
+            limits_LH2[cell] = joint_limits(row)
             counts.add(row["count"])
             screened |= row["sweep"] == "screened"
         deltas.append(delta_LH)
+        limits.append(limits_LH2)
         flags.append(flag_LH3)
         baselines.append(last["baseline"])
     if last is None:
@@ -126,6 +143,7 @@ def effects(
         certain_RLH,
         needed_RLH,
         dispensable_RLH,
+        np.stack(limits),
         np.array(baselines),
         max(counts),
         min(counts),

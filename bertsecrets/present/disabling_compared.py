@@ -30,10 +30,12 @@ from bertsecrets.results.formatting import (
     MISSING,
     are,
     counted,
+    have,
     head_label,
     lower_first,
     metric_label,
     number,
+    rounded_up,
     upper_first,
 )
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, OVER_SEEDS, WORDS, shown_verdict
@@ -180,52 +182,61 @@ def _examples(measured: Mapping[str, Effects]) -> str:
 
 
 def _answer_in_words(measured: Mapping[str, Effects], replicated: Sequence[int]) -> str:
-    """How many heads each condition needs and can spare, in one sentence.
+    """The heads that each condition needs, or the most that any head can cost there, in one sentence.
 
     Args:
         measured: The effects of each condition.
         replicated: Seeds of each condition.
     """
-    judged = {
-        label: (int(effect.needed_LH.sum()), int(effect.dispensable_LH.sum()))
-        for label, effect in measured.items()
-        if effect.judged
-    }
-    if not judged:
-        return "Which heads are needed over seeds cannot be told from these runs."
-    heads = f"{next(iter(measured.values())).delta_RLH[0].size} heads"
     low, high = min(replicated), max(replicated)
     seeds = "one seed" if high == 1 else f"{high} seeds" if low == high else f"{low} to {high} seeds"
-    seeds += " each" * (len(replicated) > 1)
-    if len(measured) == 1:
-        needed, spared = next(iter(judged.values()))
-        can = (
-            f"{spared} of {heads} can each be spared"
-            if spared
-            else f"it is not shown that any of {heads} can be spared"
-        )
-        its = "its" if needed == 1 else "their"
-        must = f"{needed} {are(needed)} needed on {its} own" if needed else "no head alone is shown to be needed"
-        first = f"{can}; {must}."
-        return f"Over {seeds}, {first}" if high > 1 else upper_first(first)
-    if len(judged) <= _NAMED:
-        parts = [
-            f"for {label} {needed or 'none'} {are(needed or 1)} shown to be needed, "
-            f"{f'{spared} can be spared' if spared else 'it is not shown that any can be spared'}"
-            for label, (needed, spared) in judged.items()
-        ]
-        return f"Of {heads}, one at a time, {'; '.join(parts)} ({seeds})."
-    fewest, most = (pick(judged, key=lambda label: judged[label][0]) for pick in (min, max))
-    few, many = judged[fewest][0], judged[most][0]
-    if few == many:
+    judged = {label: effect for label, effect in measured.items() if effect.judged}
+    if not judged:
+        label, effect = min(measured.items(), key=lambda item: float(np.nanmin(item[1].delta_RLH.mean(0))))
+        of_label = f" for {label}" * (len(measured) > 1)
         return (
-            f"In each of {len(judged)} conditions {few or 'none'} of {heads} {are(few or 1)} shown to be needed, one "
-            f"at a time ({seeds})."
+            f"Over {seeds}, the head that costs most{of_label} is {_most_harmful(effect)}; the runs keep no predictions "
+            "by which heads could be judged over seeds."
         )
-    return (
-        f"Of {heads}, from {few or 'none'} ({fewest}) to {many} ({most}) are shown to be needed, one at a time "
-        f"({seeds})."
-    )
+    if len(measured) == 1:
+        (effect,) = judged.values()
+        spared, heads = int(effect.dispensable_LH.sum()), effect.delta_RLH[0].size
+        also = f"; {spared} of {heads} can each be spared" if spared else ""
+        over = f"Over {seeds}, " if high > 1 else ""
+        return f"{upper_first(f'{over}{_bound_in_words(effect)}{also}')}."
+    seeds += " each" * (len(replicated) > 1)
+    shown = list(judged)
+    if len(judged) > _NAMED:
+        need = {label: int(effect.needed_LH.sum()) for label, effect in judged.items()}
+        # Of conditions that need as many heads, the one whose head costs most.
+        cost = {label: float(np.nanmin(effect.delta_RLH.mean(0))) for label, effect in judged.items()}
+        shown = [pick(judged, key=lambda label: (need[label], -cost[label])) for pick in (max, min)]
+        seeds += f", {len(judged)} conditions"
+    parts = [f"{label}: {_bound_in_words(judged[label])}" for label in shown]
+    return f"{'; '.join(parts)} ({seeds})."
+
+
+def _bound_in_words(effect: Effects) -> str:
+    """The heads that a condition needs, or the most that any head can cost."""
+    needed, metric = int(effect.needed_LH.sum()), metric_label(effect.metric)
+    if needed == 1:
+        return f"needed is {_most_harmful(effect)}"
+    if needed:
+        return f"{needed} of {effect.delta_RLH[0].size} heads are needed, most of all {_most_harmful(effect)}"
+    low_LH = effect.limits_LH2[..., 0]
+    if np.isfinite(low_LH).all():
+        most = number(max(0.0, rounded_up(-float(low_LH.min()))), 1)
+        return f"no single head costs more than {most} points of {metric}"
+    return f"no single head is needed; the largest loss is without {_most_harmful(effect)}"
+
+
+def _most_harmful(effect: Effects) -> str:
+    """The needed head, or else any head, without which the mean score falls most, with the change."""
+    delta_LH = effect.delta_RLH.mean(0)
+    candidates_LH = effect.needed_LH if effect.needed_LH.any() else np.isfinite(delta_LH)
+    layer, head = np.unravel_index(int(np.where(candidates_LH, delta_LH, np.inf).argmin()), delta_LH.shape)
+    change = number(100 * float(delta_LH[layer, head]), 1, signed=True)
+    return f"{head_label(int(layer), int(head))}, {change} points of {metric_label(effect.metric)}"
 
 
 _OVER_SEEDS = (
@@ -254,10 +265,10 @@ def _over_seeds(judged: JudgedConditions, component: str) -> tuple[list[str], li
     )
     verdicts = [verdict for each in over.values() for verdict in each.verdict]
     conditions = f" of {len(over)} conditions" if len(over) > 1 else ""
-    can_be_spared = OVER_SEEDS[DISPENSABLE]
+    can_be_spared, unknown = OVER_SEEDS[DISPENSABLE], verdicts.count(INCONCLUSIVE)
     finding = (
-        f"Over seeds and examples, of {len(verdicts)} {component}s{conditions} {needed[0]} {are(needed[0])} needed, "
-        f"{spared[0]} {can_be_spared}, and for {verdicts.count(INCONCLUSIVE)} there are {OVER_SEEDS[INCONCLUSIVE]}. In "
+        f"Over seeds and examples, {needed[0]} of {len(verdicts)} {component}s{conditions} {are(needed[0])} needed, "
+        f"{spared[0]} {can_be_spared}; {unknown} {have(unknown)} no verdict. In "
         f"all of these seeds {needed[1]} {are(needed[1])} needed, in most {needed[2]}, in one at least {needed[3]}; "
         f"{spared[1]}, {spared[2]} and {spared[3]} {can_be_spared}."
     )

@@ -234,8 +234,8 @@ def test_sweeps_are_read_from_run_folders(tmp_path: Path) -> None:
     section = compare_effects(Comparison({"a": Replicates(views)}))
     assert section is not None
     assert section.findings == [
-        "Over seeds and examples, of 2 heads 1 is needed, 0 can be spared, and for 1 there are not enough seeds or "
-        "examples to tell. In all of these seeds 1 is needed, in most 1, in one at least 1; 0, 0 and 0 can be spared."
+        "Over seeds and examples, 1 of 2 heads is needed, 0 can be spared; 1 has no verdict. In all of these "
+        "seeds 1 is needed, in most 1, in one at least 1; 0, 0 and 0 can be spared."
     ]
     assert section.tables[0].rows == [
         ["a", "3", "needed", "1", "1", "1", "1"],

@@ -130,7 +130,7 @@ def _row(
     identity: dict[str, str], layer: int, head: int, delta: float, significant: bool, dispensable: bool
 ) -> dict[str, Any]:
     verdict = "dispensable" if dispensable else "needed" if significant and delta < 0 else "inconclusive"
-    numbers = dict.fromkeys(("stderr", "low", "high", "p_value", "p_bh", "p_needed", "flips", "smallest_effect"), 0.01)
+    numbers = dict.fromkeys(("stderr", "p_value", "p_bh", "p_needed", "flips", "smallest_effect"), 0.01)
     names = {"stage": "training", "evaluation": "val", "metric": "accuracy", "mode": "uniform", "kind": "head"}
     return {
         **identity,
@@ -146,6 +146,8 @@ def _row(
         "baseline": 0.8,
         "score": 0.8 + delta,
         "delta": delta,
+        "low": delta - 0.02,
+        "high": delta + 0.02,
         "level": 0.95,
         "false_discovery_rate": 0.05,
         "correction": "family_wise",

@@ -197,17 +197,21 @@ def test_the_title_says_what_each_condition_needs_and_can_spare(tmp_path: Path) 
     assert title_of(tmp_path / "one").startswith("Layer 0 · head 0 is needed (−20.0 points of accuracy")
     assert (
         title_of(tmp_path / "two")
-        == "Of 6 heads, one at a time, for mrpc none is shown to be needed, 3 can be spared; for stsb 2 are shown to "
-        "be needed, 2 can be spared (one seed each)."
+        == "mrpc: no single head costs more than 22.0 points of accuracy; stsb: 2 of 6 heads are needed, most of all "
+        "layer 0 · head 0, −20.0 points of accuracy (one seed each)."
     )
     assert (
         title_of(tmp_path / "all four")
-        == "Of 6 heads, from none (mrpc) to 3 (wnli) are shown to be needed, one at a time (one seed each)."
+        == "wnli: 3 of 6 heads are needed, most of all layer 0 · head 0, −20.0 points of accuracy; mrpc: no single head "
+        "costs more than 22.0 points of accuracy (one seed each, 4 conditions)."
     )
 
 
 def test_without_disabled_heads_the_title_is_the_first_finding(tmp_path: Path, sweep: Path) -> None:
-    assert title_of(sweep) == "Which heads are needed over seeds cannot be told from these runs."
+    assert title_of(sweep) == (
+        "Over 3 seeds, the head that costs most for pretrained is layer 1 · head 2, −10.0 points of accuracy; the runs "
+        "keep no predictions by which heads could be judged over seeds."
+    )
     for init, accuracy in (("pretrained", 0.8), ("random_normal", 0.6)):
         make_run(tmp_path / "scores" / init, init=init, accuracy=accuracy)
     # Wilson's intervals of 408 examples.

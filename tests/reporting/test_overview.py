@@ -397,7 +397,7 @@ def test_a_page_opens_with_its_grid_and_folds_the_rest(tmp_path: Path) -> None:
     assert labels["1.2"] == "layer 1 · head 2: −5.0, needed"
     assert labels["0.2"] == "layer 0 · head 2: −1.0, not enough examples to tell"
     # The sentence on the selected head stands there without a script, too.
-    assert "accuracy without it: −5.0 points (+1.0 to +1.0); 4 of 408 answers change." in page.text
+    assert "accuracy without it: −5.0 points (−7.0 to −3.0); 4 of 408 answers change." in page.text
     folds = page.all("details", **{"class": "fold"})
     assert [fold["id"] for fold in folds] == ["scatter", *(f"section-{place + 1}" for place in range(len(folds) - 1))]
     assert all("open" not in fold for fold in folds)
