@@ -195,8 +195,8 @@ def _answer_in_words(measured: Mapping[str, Effects], replicated: Sequence[int])
         label, effect = min(measured.items(), key=lambda item: float(np.nanmin(item[1].delta_RLH.mean(0))))
         of_label = f" for {label}" * (len(measured) > 1)
         return (
-            f"Over {seeds}, the head that costs most{of_label} is {_most_harmful(effect)}; the runs keep no predictions "
-            "by which heads could be judged over seeds."
+            f"Over {seeds}, the head that costs most{of_label} is {_most_harmful(effect)}; the runs keep no "
+            "predictions by which heads could be judged over seeds."
         )
     if len(measured) == 1:
         (effect,) = judged.values()

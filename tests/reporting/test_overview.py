@@ -224,7 +224,8 @@ def test_an_analysis_suggests_what_its_run_lacks(
     swept: bool, measure: str, commands: list[str], tmp_path: Path
 ) -> None:
     folder = make_run(tmp_path / "run", delta_LH=DELTA if swept else None)
-    run = analysis_of(tmp_path / "analysis", folder, measured=[("checkpoint", measure, {"x": np.ones((2, 3))})])
+    measured = [("checkpoint", measure, {"x": np.ones((2, 3))})]
+    run = analysis_of(tmp_path / "analysis", folder, measured=measured, task_settings={"labels": ["no", "yes"]})
     steps = next_steps(run, None, {measure})
     ends = [step.command.replace(f" checkpoint={folder}", "").split(" text=")[0] for step in steps]
     assert ends == [f"python -m bertsecrets {command}" for command in commands]
