@@ -166,7 +166,7 @@ def test_gradients_have_a_chart_of_layers(tmp_path: Path) -> None:
     report = report_run(run, heads=2).report
     by_title = {section.title: section for section in report.sections}
     assert by_title["Gradient flow"].findings == [
-        "Over 2 steps gradients were largest in layer 1 (mean norm 3.500) and smallest in layer 0 (1.500)."
+        "Over 2 steps, gradients were largest in layer 1 (mean norm 3.500) and smallest in layer 0 (1.500)."
     ]
     (block,) = by_title["Gradient flow"].figures
     assert any("n = 32" in text.get_text() for text in block.figure.texts)
