@@ -2,17 +2,24 @@
 
     python train.py hydra.run.dir=<folder>
     python -m benchmarks.planner <folder> [--simulations 200]
+    python -m benchmarks.planner --stored [--simulations 40]  # the populations are the examples of six stored runs
 
 Each simulation draws the true rates at which 72 heads lose and win examples, a pilot of 400 examples, and further ones
 up to the number with which the plan promises a verdict for 80 % of the heads that have none, and to both ends of its
 range; and as many new ones. *default* is like that run: the rates that are left open by its counts, in 30 % of the
-examples alone. In *even* no head has an effect and each flips 1 % of the answers.
+examples alone. In *even* no head has an effect and each flips 1 % of the answers. With ``--stored``, examples are drawn
+(with replacement) from those of each of :data:`STORED` in ``tests/golden.tar.xz``, a pilot as large as the run: this assumes
+no model of flips.
 """
 
 import argparse
 import json
 import math
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -20,13 +27,21 @@ from bertsecrets.ablation.planner import Pilot, plan_power
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.seeds import RunSweep, read_sweep
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.verdicts import Verdicts, judge
+from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.reporting.runs import read_run
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.power import POWER
-from bertsecrets.task_heads import METRICS
 
 RESULTS = Path(__file__).parent / "results" / "planner.json"
+ARCHIVE = Path(__file__).parent.parent / "tests" / "golden.tar.xz"
+STORED = (
+    "train",
+    "regression",
+    "three_layers",
+    "resampled",
+    "sweep/demo_sentiment-minilm-pretrained-s1",
+    "sweep/demo_sentiment-minilm-pretrained-s2",
+)
 HEADS, PER_LAYER, COUNT = 72, 12, 400
 """Heads, of each layer, and evaluation examples of a default run."""
 _RIGHT = 0.8
@@ -35,6 +50,7 @@ _TIMES, _REPEATS = (1, 1.5, 2, 3, 4, 8, 16), 40
 JUDGING = AblationSettings.read("ablation", {"resamples": 100}).judging()
 
 Array = np.ndarray
+Draw = Callable[[int], tuple[Array, ...]]
 
 
 def counts(run: Path) -> tuple[Array, Array]:
@@ -70,32 +86,65 @@ def sample(rates_: tuple[Array, Array, float], count: int, generator: np.random.
     return np.zeros(count), clean_N, np.where(fragile_N & (chance_VN < rate_VN), 1 - clean_N, clean_N)
 
 
-def judged(data: tuple[Array, ...]) -> Verdicts:
-    return judge(METRICS["accuracy"], PairedPredictions(*data), JUDGING)
-
-
 def grown(data: tuple[Array, ...], more: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple(np.concatenate(parts, axis=-1) for parts in zip(data, more, strict=True))
 
 
 def simulate(run: tuple[Array, Array] | None, simulations: int) -> dict[str, float | list[float]]:
-    """How often the promise is kept, over simulations and heads without a verdict."""
+    """How often the promise is kept by pilots of drawn rates, over simulations and heads without a verdict."""
     generator = np.random.default_rng(1)
-    shares, within, examples = [], [], []
-    for simulation in range(simulations):
+
+    def population() -> Draw:
         truth = rates(run, generator)
-        data = sample(truth, COUNT, generator)
-        first = judged(data)
-        open_V = np.array([code == INCONCLUSIVE for code in first.verdict])
+        return lambda count: sample(truth, count, generator)
+
+    layers = [head // PER_LAYER for head in range(HEADS)]
+    return kept("accuracy", population, COUNT, layers, JUDGING, simulations)
+
+
+def stored(name: str, folder: Path, simulations: int) -> dict[str, float | list[float]]:
+    """The same of pilots drawn with replacement from the examples of a stored run."""
+    sweep = read_sweep(read_run(folder / name).experiments["ablation"][1], "head")
+    assert sweep is not None
+    generator = np.random.default_rng(1)
+
+    def draw(count: int) -> tuple[Array, ...]:
+        index_N = generator.integers(len(sweep.label_N), size=count)
+        return sweep.label_N[index_N], sweep.clean_N[index_N], sweep.prediction_VN[:, index_N]
+
+    layers = [row["layer"] for row in sweep.rows]
+    judging = replace(Judging.of(sweep.rows[0]), resamples=JUDGING.resamples, permutations=JUDGING.permutations)
+    return kept(sweep.metric, lambda: draw, len(sweep.label_N), layers, judging, simulations)
+
+
+def kept(
+    metric: str, population: Callable[[], Draw], count: int, layers: Sequence[int], judging: Judging, simulations: int
+) -> dict[str, float | list[float]]:
+    """How often the promise is kept, over simulations and heads without a verdict.
+
+    Args:
+        metric: The metric that judges.
+        population: Gives for each simulation what draws examples: labels, clean predictions and those of each head.
+        count: Examples of a pilot.
+        layers: Layer of each head.
+        judging: How heads are judged.
+        simulations: Number of pilots.
+    """
+    shares, within, examples, promised = [], [], [], 0
+    settings = {name: getattr(judging, name) for name in ("margin", "level", "correction", "false_discovery_rate")}
+    for simulation in range(simulations):
+        draw = population()
+        data = draw(count)
+        codes = judge(metric, PairedPredictions(*data), judging).verdict
+        open_V = np.array([code == INCONCLUSIVE for code in codes])
         if not open_V.any():
             continue
-        settings = {name: getattr(JUDGING, name) for name in ("margin", "level", "correction", "false_discovery_rate")}
         rows = [
-            {**settings, "metric": "accuracy", "verdict": code, "sweep": "exact", "layer": head // PER_LAYER}
-            for head, code in enumerate(first.verdict)
+            {**settings, "metric": metric, "verdict": code, "sweep": "exact", "layer": layer}
+            for layer, code in zip(layers, codes, strict=True)
         ]
         planned = plan_power(
-            Pilot.of([RunSweep(*data, name="pilot", rows=rows, index_N=np.arange(COUNT))]),
+            Pilot.of([RunSweep(*data, name="pilot", rows=rows, index_N=np.arange(count))]),
             repeats=_REPEATS,
             times=_TIMES,
             seed=simulation,
@@ -103,18 +152,21 @@ def simulate(run: tuple[Array, Array] | None, simulations: int) -> dict[str, flo
         sizes = [planned.examples(planned.settled[1]), *planned.examples_range()]
         if math.isinf(max(sizes)):
             continue
+        promised += sizes[0] > count
         # The three sizes share their examples, as a sweep that grows does.
-        further = sample(truth, math.ceil(max(sizes)) - COUNT, generator)
-        sweeps = [grown(data, tuple(part[..., : math.ceil(size) - COUNT] for part in further)) for size in sizes]
-        sweeps.append(sample(truth, math.ceil(sizes[0]), generator))
+        further = draw(math.ceil(max(sizes)) - count)
+        sweeps = [grown(data, tuple(part[..., : math.ceil(size) - count] for part in further)) for size in sizes]
+        sweeps.append(draw(math.ceil(sizes[0])))
         settled, low, high, anew = (
-            float((np.array(judged(sweep).verdict)[open_V] != INCONCLUSIVE).mean()) for sweep in sweeps
+            float((np.array(judge(metric, PairedPredictions(*sweep), judging).verdict)[open_V] != INCONCLUSIVE).mean())
+            for sweep in sweeps
         )
         shares.append((settled, anew))
         within.append((low >= POWER, high >= POWER))
         examples.append(sizes[0])
     return {
         "simulations": len(shares),
+        "more_than_the_pilot": promised,
         "settled": float(np.mean(shares, axis=0)[0]),
         "standard_error": float(np.std(shares, axis=0, ddof=1)[0] / math.sqrt(len(shares))),
         "settled_anew": float(np.mean(shares, axis=0)[1]),
@@ -125,11 +177,18 @@ def simulate(run: tuple[Array, Array] | None, simulations: int) -> dict[str, flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, nargs="?")
+    parser.add_argument("--stored", action="store_true")
     parser.add_argument("--simulations", type=int, default=200)
     chosen = parser.parse_args()
-    populations = {"default": counts(chosen.run), "even": None}
-    results = {population: simulate(run, chosen.simulations) for population, run in populations.items()}
+    results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {}
+    if chosen.run is not None:
+        for population, run in {"default": counts(chosen.run), "even": None}.items():
+            results[population] = simulate(run, chosen.simulations)
+    if chosen.stored:
+        with TemporaryDirectory() as folder, tarfile.open(ARCHIVE) as packed:
+            packed.extractall(folder, filter="data")
+            results["stored"] = {name: stored(name, Path(folder), chosen.simulations) for name in STORED}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     print(json.dumps(results, indent=1))
 

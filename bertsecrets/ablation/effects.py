@@ -81,10 +81,10 @@ class Effects:
     @property
     def limits_LH2(self) -> NDArray[np.float64]:
         """Limits of the mean changes that hold for all heads together, likewise; NaN where a head has none."""
-        if len(self.limits_RLH2) == 1:
-            return self.limits_RLH2[0]
         limits_LH2 = np.full(self.limits_RLH2.shape[1:], np.nan)
-        if self.over is not None:
+        if len(self.limits_RLH2) == 1:
+            limits_LH2[:] = self.limits_RLH2[0]
+        elif self.over is not None:
             limits_V2 = np.stack(self.over.effects.limits_simultaneous, -1)
             for (layer, head), limits_2 in zip(self.over.components, limits_V2, strict=True):
                 limits_LH2[layer, head or 0] = limits_2
