@@ -7,8 +7,8 @@
 Each simulation draws the true rates at which 72 heads lose and win examples, a pilot of 400 examples, and further ones
 up to the number with which the plan promises a verdict for 80 % of the heads that have none, and to both ends of its
 range; and as many new ones. *default* is like that run: the rates that are left open by its counts, in 30 % of the
-examples alone. In *even* no head has an effect and each flips 1 % of the answers. With ``--stored``, examples are drawn
-(with replacement) from those of each of :data:`STORED` in ``tests/golden.tar.xz``, a pilot as large as the run: this assumes
+examples alone. In *even* no head has an effect and each flips 1 % of the answers. With ``--stored``, a pilot as large as
+the run is drawn, with replacement, from the examples of each of :data:`STORED` in ``tests/golden.tar.xz``, which assumes
 no model of flips.
 """
 
@@ -189,6 +189,8 @@ def main() -> None:
         with TemporaryDirectory() as folder, tarfile.open(ARCHIVE) as packed:
             packed.extractall(folder, filter="data")
             results["stored"] = {name: stored(name, Path(folder), chosen.simulations) for name in STORED}
+        settled = [result["settled"] for result in results["stored"].values()]
+        results["over_stored"] = {"least": min(settled), "mean": float(np.mean(settled)), "most": max(settled)}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     print(json.dumps(results, indent=1))
 
