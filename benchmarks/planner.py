@@ -7,9 +7,9 @@
 Each simulation draws the true rates at which 72 heads lose and win examples, a pilot of 400 examples, and further ones
 up to the number with which the plan promises a verdict for 80 % of the heads that have none, and to both ends of its
 range; and as many new ones. *default* is like that run: the rates that are left open by its counts, in 30 % of the
-examples alone. In *even* no head has an effect and each flips 1 % of the answers. With ``--stored``, a pilot as large as
-the run is drawn, with replacement, from the examples of each of :data:`STORED` in ``tests/golden.tar.xz``, which assumes
-no model of flips.
+examples alone. In *even* no head has an effect and each flips 1 % of the answers. With ``--stored``, a pilot as large
+as the run is drawn, with replacement, from the examples of each of :data:`STORED` in ``tests/golden.tar.xz``, which
+assumes no model of flips.
 """
 
 import argparse
