@@ -31,6 +31,7 @@ from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.reporting.runs import read_run
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.power import POWER
+from bertsecrets.task_heads import METRICS, Metric
 
 RESULTS = Path(__file__).parent / "results" / "planner.json"
 ARCHIVE = Path(__file__).parent.parent / "tests" / "golden.tar.xz"
@@ -99,7 +100,7 @@ def simulate(run: tuple[Array, Array] | None, simulations: int) -> dict[str, flo
         return lambda count: sample(truth, count, generator)
 
     layers = [head // PER_LAYER for head in range(HEADS)]
-    return kept("accuracy", population, COUNT, layers, JUDGING, simulations)
+    return kept(METRICS["accuracy"], population, COUNT, layers, JUDGING, simulations)
 
 
 def stored(name: str, folder: Path, simulations: int) -> dict[str, float | list[float]]:
@@ -118,7 +119,12 @@ def stored(name: str, folder: Path, simulations: int) -> dict[str, float | list[
 
 
 def kept(
-    metric: str, population: Callable[[], Draw], count: int, layers: Sequence[int], judging: Judging, simulations: int
+    metric: Metric,
+    population: Callable[[], Draw],
+    count: int,
+    layers: Sequence[int],
+    judging: Judging,
+    simulations: int,
 ) -> dict[str, float | list[float]]:
     """How often the promise is kept, over simulations and heads without a verdict.
 
@@ -140,7 +146,7 @@ def kept(
         if not open_V.any():
             continue
         rows = [
-            {**settings, "metric": metric, "verdict": code, "sweep": "exact", "layer": layer}
+            {**settings, "metric": metric.name, "verdict": code, "sweep": "exact", "layer": layer}
             for layer, code in zip(layers, codes, strict=True)
         ]
         planned = plan_power(
