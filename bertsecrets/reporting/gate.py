@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.files import read_parquet
@@ -18,6 +19,8 @@ REFUSED = 3
 
 _LOSS = "_loss"
 _CONDITION = re.compile(r"\s*(\w+)\s*(>=?)\s*(\d+(?:\.\d*)?|\.\d+)\s*", re.ASCII)
+Array = NDArray[np.float64]
+
 _LEVEL = 0.05
 """Two models are compared at 95 % confidence, one-sided."""
 
@@ -160,16 +163,15 @@ def losses_of_later(folders: Sequence[Path]) -> list[Loss]:
 
     first, *later = map(Run.open, folders)
     name, scores = next(iter(RunScores.read(first.scores_path).sets.items()))
-    label_of, clean_of = _answers(first, name)
+    index_N, label_N, clean_N = _answers(first, name)
     losses = []
     for run in later:
-        labels, answers = _answers(run, name)
-        if labels != label_of:
+        index, label, answer_N = _answers(run, name)
+        if not (np.array_equal(index, index_N) and np.array_equal(label, label_N, equal_nan=True)):
             raise UserError(
                 f"fail_if compares answers one by one, but '{run.folder}' and '{first.folder}' were scored on other "
                 f"examples of '{name}'; give runs with the same data.limit_eval, data and labels."
             )
-        label_N, clean_N, answer_N = (np.array([of[at] for at in label_of]) for of in (label_of, clean_of, answers))
         paired = PairedPredictions(label_N, clean_N, answer_N[None])
         for metric in METRICS.keys() & scores.constant.keys():
             bound = float(losses_ruled_out(METRICS[metric], paired, _LEVEL)[0])
@@ -177,15 +179,18 @@ def losses_of_later(folders: Sequence[Path]) -> list[Loss]:
     return losses
 
 
-def _answers(run: Run, name: str) -> tuple[dict[int, float], dict[int, float]]:
-    """The label of each example of an evaluation set by its index, and the model's answer."""
+def _answers(run: Run, name: str) -> tuple[Array, Array, Array]:
+    """Index and label of each example of an evaluation set, by index, and the model's answer: a class, a number, or a
+    row of the statistics of its task head.
+    """
     path = run.folder / PREDICTIONS / f"{name}.parquet"
     if not path.is_file():
         raise UserError(
             f"fail_if compares answers, and '{run.folder}' has no {PREDICTIONS}/{name}.parquet; run it again."
         )
-    table = read_parquet(path)
-    logits_NC = np.stack([table[column].to_numpy() for column in table.column_names if column.startswith("logit_")], -1)
-    answer_N = logits_NC[:, 0] if logits_NC.shape[1] == 1 else logits_NC.argmax(-1).astype(np.float64)
-    index = table["index"].to_pylist()
-    return dict(zip(index, table["label"].to_pylist(), strict=True)), dict(zip(index, answer_N.tolist(), strict=True))
+    table = read_parquet(path).sort_by("index")
+    columns = [column for column in table.column_names if column not in ("index", "label")]
+    answer_NF = np.stack([table[column].to_numpy().astype(np.float64) for column in columns], -1)
+    if columns[0].startswith("logit_"):
+        answer_NF = answer_NF[:, 0] if len(columns) == 1 else answer_NF.argmax(-1).astype(np.float64)
+    return table["index"].to_numpy(), table["label"].to_numpy(), answer_NF

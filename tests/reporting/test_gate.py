@@ -19,6 +19,7 @@ from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.files import write_parquet
 from bertsecrets.results.run import Run
+from bertsecrets.task_heads import TokenHead
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,26 @@ def test_a_later_run_is_compared_answer_by_answer(tmp_path: Path) -> None:
     assert (equal.model, lost.model) == ("the model of 'b'", "the model of 'c'")
     assert refusals("accuracy_loss > 1.5", [equal]) == []
     assert refusals("accuracy_loss > 1.4", [equal])
+
+
+def test_entities_are_compared_by_their_counts(tmp_path: Path) -> None:
+    # An entity of each text is found by the first model; the second misses every tenth, and predicts none there.
+    found_N = np.arange(200) % 10 > 0
+    for name, hits_N in (("a", np.ones(200)), ("b", found_N.astype(float))):
+        folder = make_run(tmp_path / name)
+        scores = json.loads((folder / "scores.json").read_text())
+        scores["sets"]["val"]["constant"] = {"entity_f1": 0.0}
+        (folder / "scores.json").write_text(json.dumps(scores))
+        (folder / "predictions").mkdir()
+        zero_N, one_N = np.zeros(200), np.ones(200)
+        # Loss, words tagged right, words, entities found, predicted and annotated.
+        counts = dict(zip(TokenHead.statistics, (zero_N, hits_N, one_N, hits_N, hits_N, one_N), strict=True))
+        columns = {"index": np.arange(200), "label": zero_N * np.nan, **counts}
+        write_parquet(folder / "predictions" / "val.parquet", pa.table(columns))
+    (loss,) = losses_of_later([tmp_path / "a", tmp_path / "b"])
+    assert loss.metric == "entity_f1"
+    # F1 is 2 · 180 / (180 + 200).
+    assert 1 - 360 / 380 < loss.bound < 0.12
 
 
 def test_runs_of_other_examples_are_not_compared(tmp_path: Path) -> None:
