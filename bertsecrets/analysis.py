@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData, sample_positions
+from bertsecrets.data.module import TaskData, sample_positions, sample_rows
 from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler
 from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.sources import TRAIN
@@ -290,7 +290,7 @@ class Context:
 
     def positions(self, max_examples: int | None = None, seed: int = 0) -> list[int]:
         """Positions of all examples, or of a random sample, over all processes."""
-        return sample_positions(len(self.split), max_examples, seed)
+        return sample_rows(self.split, max_examples, seed)
 
     def batches(
         self, max_examples: int | None = None, seed: int = 0, max_length: int | None = None, pad_to: int | None = None

@@ -251,6 +251,7 @@ class Collected(Metric):
     def __init__(self, plan: Plan, *, screened: bool = False) -> None:
         super().__init__()
         self.plan = plan
+        self.head: TaskHead = SEQUENCE
         index, *values = _TENSORS
         self.names = (index, "group", *values, *(_SCREENED if screened else ()))
         for name in self.names:
@@ -258,6 +259,7 @@ class Collected(Metric):
 
     def update(self, batch: Batch, *values: Tensor) -> None:
         """Add a batch: labels, clean logits and variants' logits; in a screened sweep also weights and estimates."""
+        self.head = batch.head
         # An example without a group is one by itself.
         group_B = batch.index_B if batch.group_B is None else batch.group_B
         whole = (batch.index_B, group_B, *(value.float() for value in values))
@@ -273,22 +275,25 @@ class Collected(Metric):
         return tuple(tensor.view(len(order_N), -1)[order_N].cpu() for tensor in whole)
 
     def outcomes(self) -> Outcomes:
-        """All outcomes, from all processes."""
+        """All outcomes, from all processes, one for each example."""
         tensors = self.compute()
         # torchmetrics removes the dimensions of a tensor with one element.
         rows = (tensor.view(tensors[0].numel(), -1) for tensor in tensors)
         index_N1, group_N1, label_N1, clean_NC, logits_NX, *screened = rows
         shape = (len(index_N1), len(self.plan.variants), -1)
         weight_NV, estimate_NX = screened or (None, None)
+        row_M, label_M, clean_M1C = self.head.merged(label_N1[:, 0], clean_NC[:, None])
+        _, _, logits_MVC = self.head.merged(label_N1[:, 0], logits_NX.view(shape))
+        group_M = group_N1[row_M, 0]
         return Outcomes(
             self.plan,
-            index_N1[:, 0],
-            label_N1[:, 0],
-            clean_NC,
-            logits_NX.view(shape),
+            index_N1[row_M, 0],
+            label_M,
+            clean_M1C[:, 0],
+            logits_MVC,
             weight_NV,
             None if estimate_NX is None else estimate_NX.view(shape),
-            None if len(group_N1.unique()) == len(group_N1) else group_N1[:, 0],
+            None if len(group_M.unique()) == len(group_M) else group_M,
         )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from bertsecrets.task_heads.answers import Answers
+
 Matching = Literal["offsets", "kovaleva"]
 """How words are matched to tokens: by character offsets, or by spelling, as in the code of Kovaleva et al."""
 
@@ -86,8 +88,8 @@ class Annotation:
     sentences: tuple[int, ...] = ()
 
 
-Label = int | float | tuple[int, ...]
-"""A class index, a score, or a number for each word."""
+Label = int | float | tuple[int, ...] | Answers
+"""A class index, a score, a number for each word, or the answers to a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,9 @@ class Example:
 
     ``index`` is the row's position in its split, from 0. ``label`` is None in a split without labels. ``annotations``
     has one entry per sentence, or is empty. A window of a longer document has the index of the ``document``, and then
-    its own ``index`` is its position among all windows. Examples with the same ``group`` (a hash of the value in the
-    group column) belong together, such as the sentences of one review; None without such a column.
+    its own ``index`` is its position among all windows; the first window of a question's text keeps the question's
+    index. Examples with the same ``group`` (a hash of the value in the group column) belong together, such as the
+    sentences of one review; None without such a column.
     """
 
     index: int

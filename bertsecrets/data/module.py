@@ -1,10 +1,10 @@
 """A task's data as a Lightning data module."""
 
 import random
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import pytorch_lightning as pl
@@ -29,6 +29,7 @@ from bertsecrets.data.task import Task, Training
 from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.data.windows import has_documents, windows
 from bertsecrets.errors import UserError, choices
+from bertsecrets.task_heads.answers import Answers
 from bertsecrets.task_heads.tokens import IGNORED
 
 
@@ -332,7 +333,7 @@ class TaskData(pl.LightningDataModule):
             )
         whole = max_length is None and pad_to is None
         dataset = self.judged_dataset(name) if whole else self.encoded(self.evaluation[name], max_length, pad_to)
-        return self.loader_of(dataset, sample_positions(len(dataset), max_examples, seed))
+        return self.loader_of(dataset, sample_rows(dataset, max_examples, seed))
 
     def check_apart(self, what: str) -> None:
         """Raise UserError if the same rows would be used for training or selection and for testing."""
@@ -372,9 +373,11 @@ class TaskData(pl.LightningDataModule):
         return written(self.tokenizer, ids_S.tolist())
 
     def label_name(self, label: Label | None) -> str:
-        """A label as text: the class name, the score with two decimals, the words' tags, or "?"."""
+        """A label as text: the class name, the score with two decimals, the words' tags, the answer, or "?"."""
         if label is None:
             return "?"
+        if isinstance(label, Answers):
+            return label.texts[0] if label.texts else "no answer"
         if isinstance(label, tuple):
             return " ".join("-" if tag == IGNORED else self.task.labels[tag] for tag in label)
         return f"{label:.2f}" if self.task.is_regression else self.task.labels[int(label)]
@@ -450,6 +453,17 @@ def sample_positions(count: int, limit: int | None, seed: int) -> list[int]:
         return positions
     random.Random(seed).shuffle(positions)
     return sorted(positions[:limit])
+
+
+def sample_rows(split: Sized, limit: int | None, seed: int) -> list[int]:
+    """The same for the rows of a tokenised split, of which windows of one text are one example."""
+    if not (isinstance(split, EncodedSplit) and split.head.reads_windows):
+        return sample_positions(len(split), limit, seed)
+    windows: dict[int | None, list[int]] = defaultdict(list)
+    for position, example in enumerate(split.examples):
+        windows[example.document].append(position)
+    questions = list(windows.values())
+    return sorted(chain.from_iterable(questions[place] for place in sample_positions(len(questions), limit, seed)))
 
 
 def constant_predictions(label_N: Tensor, task: Task, count: int) -> Tensor:

@@ -2,8 +2,9 @@
 
 import bisect
 import copy
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.errors import UserError
+from bertsecrets.settings import shown
 from bertsecrets.task_heads.base import TaskHead
 from bertsecrets.task_heads.sequence import SEQUENCE
 
@@ -37,6 +39,10 @@ class Tokens:
     truncated: bool
     written: bool
     """Whether the text itself contains a special token, such as ``[SEP]``."""
+    spans: tuple[tuple[int, int], ...] = ()
+    """Of windows: first and last character (exclusive) of each token in its text."""
+    sequences: tuple[int | None, ...] = ()
+    """Of windows: the text of each token, 0 or 1, None for special tokens."""
 
 
 def written(tokenizer: Any, ids: Sequence[int]) -> list[str]:
@@ -69,7 +75,8 @@ class EncodedSplit(Dataset[Batch]):
     """A tokenised split: ``split[positions]`` is a :class:`Batch` padded to its longest example, on the right.
 
     The tokenizer's own padding side is ignored: with left padding, absolute positions would depend on the batch. Pairs
-    are truncated by removing tokens from the longer sentence.
+    are truncated by removing tokens from the longer sentence; for heads that read windows, the second text is cut into
+    windows that share a third of their length, each an example of the same ``document``.
 
     Args:
         examples: The split; at least one.
@@ -101,17 +108,20 @@ class EncodedSplit(Dataset[Batch]):
             raise UserError(
                 f"The tokenizer ({type(tokenizer).__name__}) has no padding token; use a tokenizer with one."
             )
-        self.examples = examples
         self.tokenizer = tokenizer
         self.pad_to = pad_to
         self.pad_to_multiple_of = pad_to_multiple_of or 1
         self.head = head
         # A tokenizer's output takes many times the memory of the parts that are kept.
-        self.rows = [
-            row
+        tokenised = [
+            pair
             for first in range(0, len(examples), _AT_ONCE)
-            for row in _tokenise(examples[first : first + _AT_ONCE], tokenizer, max_length)
+            for pair in _tokenise(examples[first : first + _AT_ONCE], tokenizer, max_length, head.reads_windows)
         ]
+        self.rows = [row for _, row in tokenised]
+        self.examples = examples
+        if head.reads_windows:
+            self.examples = _numbered([example for example, _ in tokenised])
         self.lengths = [len(row.ids) for row in self.rows]
         self.truncated = sum(row.truncated for row in self.rows)
         self.written = sum(row.written for row in self.rows)
@@ -151,7 +161,7 @@ class EncodedSplit(Dataset[Batch]):
         length = -(-length // self.pad_to_multiple_of) * self.pad_to_multiple_of
         typed = [row.types for row in rows if row.types is not None]
         pad_id, pad_type = int(self.tokenizer.pad_token_id), int(self.tokenizer.pad_token_type_id)
-        labels = [example.label for example in examples if example.label is not None]
+        head, label_B = self.head.of_batch(examples, rows, length)
         return Batch(
             input_ids_BS=self._pad([row.ids for row in rows], length, pad_id),
             attention_mask_BS=self._pad([(1,) * len(row.ids) for row in rows], length, 0),
@@ -159,15 +169,11 @@ class EncodedSplit(Dataset[Batch]):
             special_BS=self._pad([row.special for row in rows], length, False).bool(),
             word_BS=self._pad([row.words for row in rows], length, -1),
             index_B=torch.tensor([example.index for example in examples]),
-            label_B=(
-                self.head.label_tensor(labels, [row.words for row in rows], length)
-                if len(labels) == len(examples)
-                else None
-            ),
+            label_B=label_B,
             weight=spec.weight,
             annotations=tuple(example.annotations for example in examples),
             group_B=group_tensor(examples),
-            head=self.head,
+            head=head,
         )
 
     @staticmethod
@@ -184,31 +190,69 @@ def group_tensor(examples: Sequence[Example]) -> Tensor | None:
     return torch.tensor(groups, dtype=torch.int64) if len(groups) == len(examples) else None
 
 
-def _tokenise(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int) -> Iterator[Tokens]:
+def _numbered(windows: Sequence[Example]) -> list[Example]:
+    """Windows with an index each: the first of a text that of its example, the others numbers above them."""
+    above = itertools.count(max(example.index for example in windows) + 1)
+    seen: set[int] = set()
+    numbered = []
+    for window in windows:
+        index = next(above) if window.index in seen else window.index
+        seen.add(window.index)
+        numbered.append(replace(window, index=index, document=window.index))
+    return numbered
+
+
+def _tokenise(
+    examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int, windows: bool
+) -> Iterator[tuple[Example, Tokens]]:
     columns: list[list[str]] = [list(column) for column in zip(*(example.texts for example in examples), strict=True)]
+    options: dict[str, Any] = {"truncation": "longest_first"}
+    if windows:
+        overlap = max_length // 3
+        _check_questions(examples, tokenizer, max_length, overlap)
+        options = {"truncation": "only_second", "stride": overlap, "return_overflowing_tokens": True}
     encoded: Any = tokenizer(
         *columns,
-        truncation="longest_first",
         max_length=max_length,
         return_offsets_mapping=True,
         return_special_tokens_mask=True,
+        **options,
     )
     typed = "token_type_ids" in encoded
     # An unknown word is a word.
     special_ids = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
-    for i, example in enumerate(examples):
-        ids = tuple(encoded["input_ids"][i])
+    for i, ids in enumerate(encoded["input_ids"]):
+        example = examples[encoded["overflow_to_sample_mapping"][i] if windows else i]
         added = [bool(flag) for flag in encoded["special_tokens_mask"][i]]
         special = tuple(flag or token in special_ids for flag, token in zip(added, ids, strict=True))
         words = _words(encoded, i, example)
-        yield Tokens(
-            ids=ids,
-            types=tuple(encoded["token_type_ids"][i]) if typed else None,
-            special=special,
-            words=tuple(-1 if flag else word for flag, word in zip(special, words, strict=True)),
-            truncated=bool(encoded.encodings[i].overflowing),
-            written=sum(special) > sum(added),
+        yield (
+            example,
+            Tokens(
+                ids=tuple(ids),
+                types=tuple(encoded["token_type_ids"][i]) if typed else None,
+                special=special,
+                words=tuple(-1 if flag else word for flag, word in zip(special, words, strict=True)),
+                truncated=not windows and bool(encoded.encodings[i].overflowing),
+                written=sum(special) > sum(added),
+                spans=tuple(encoded["offset_mapping"][i]) if windows else (),
+                sequences=tuple(encoded.sequence_ids(i)) if windows else (),
+            ),
         )
+
+
+def _check_questions(
+    examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int, overlap: int
+) -> None:
+    """Raise UserError if a question leaves too little of a window to its text."""
+    encoded: Any = tokenizer([example.texts[0] for example in examples], add_special_tokens=False, verbose=False)
+    most = max_length - tokenizer.num_special_tokens_to_add(pair=True) - overlap - 1
+    for example, ids in zip(examples, encoded["input_ids"], strict=True):
+        if len(ids) > most:
+            raise UserError(
+                f"The question of row {example.index} has {len(ids)} tokens, {shown(example.texts[0])}, but windows of "
+                f"{max_length} tokens have room for {max(most, 0)}; shorten it, or raise task.training.max_length."
+            )
 
 
 def _words(encoded: Any, row: int, example: Example) -> list[int]:

@@ -68,7 +68,7 @@ class SequenceClassifier(pl.LightningModule):
         self.record = record or {}
         self.seed = seed
         self.evaluation_names = tuple(evaluation_names)
-        self.predictions = nn.ModuleDict({name: Predictions() for name in evaluation_names})
+        self.predictions = nn.ModuleDict({name: Predictions(task.head) for name in evaluation_names})
         self.scores: dict[str, dict[str, float]] = {}
         self.head_gates: nn.Module | None = None
         """Gates with which a callback multiplies the heads' outputs; trained if they have parameters, and stored in

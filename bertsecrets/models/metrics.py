@@ -17,6 +17,8 @@ from torchmetrics.functional.classification import binary_f1_score, multiclass_f
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.scores import LEVEL, SetScores, beats_constant
+from bertsecrets.task_heads.base import TaskHead
+from bertsecrets.task_heads.sequence import SEQUENCE
 
 MetricFunction = Callable[[Tensor, Tensor, Task], Tensor]
 
@@ -255,8 +257,9 @@ class Predictions(Metric):
     logits: list[Tensor]
     labels: list[Tensor]
 
-    def __init__(self) -> None:
+    def __init__(self, head: TaskHead = SEQUENCE) -> None:
         super().__init__()
+        self.head = head
         for name in ("index", "logits", "labels"):
             self.add_state(name, [], dist_reduce_fx="cat")
 
@@ -291,8 +294,9 @@ class Predictions(Metric):
         return index_N, logits_NC[order_N].cpu(), label_N[order_N].cpu()
 
     def collected(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The result of :meth:`compute`, with all dimensions even for a single example."""
+        """The result of :meth:`compute`, one for each example, with all dimensions even for a single one."""
         index_N, logits_NC, label_N = self.compute()
         # torchmetrics removes the dimensions of a tensor with one element.
         count = index_N.numel()
-        return index_N.view(count), logits_NC.view(count, -1), label_N.view(count)
+        row_M, label_M, logits_M1C = self.head.merged(label_N.view(count), logits_NC.view(count, 1, -1))
+        return index_N.view(count)[row_M], logits_M1C[:, 0], label_M

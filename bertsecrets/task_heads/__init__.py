@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 
+from bertsecrets.task_heads.answers import AnswerHead
 from bertsecrets.task_heads.base import Metric, TaskHead
 from bertsecrets.task_heads.regression import RegressionHead
 from bertsecrets.task_heads.sequence import SequenceHead
 from bertsecrets.task_heads.tokens import TokenHead
 
-TASK_HEADS: Mapping[str, type[TaskHead]] = {head.kind: head for head in (SequenceHead, RegressionHead, TokenHead)}
+TASK_HEADS: Mapping[str, type[TaskHead]] = {
+    head.kind: head for head in (SequenceHead, RegressionHead, TokenHead, AnswerHead)
+}
 """Kinds of task head by name."""
 
 

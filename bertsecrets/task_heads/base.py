@@ -133,6 +133,12 @@ class TaskHead(ABC):
     per_word: ClassVar[bool] = False
     """Whether an example's label has a class for each of its words."""
 
+    has_classes: ClassVar[bool] = True
+    """Whether a task of this kind names classes, or has a range of scores; else its examples are labelled anyway."""
+
+    reads_windows: ClassVar[bool] = False
+    """Whether the second text of a pair is read in overlapping windows where it is longer than the model."""
+
     def __init__(self, labels: Sequence[str] = ()) -> None:
         self.labels = tuple(labels)
 
@@ -155,6 +161,19 @@ class TaskHead(ABC):
             length: Tokens of the padded batch.
         """
         return torch.tensor(labels, dtype=self.label_type)
+
+    def of_batch(self, examples: Sequence[Any], rows: Sequence[Any], length: int) -> tuple["TaskHead", Tensor | None]:
+        """The head for a batch, with what its answers need of the texts, and the labels; None if one has none.
+
+        Args:
+            examples: The examples, with their labels.
+            rows: Their tokens (:class:`~bertsecrets.data.tokenization.Tokens`).
+            length: Tokens of the padded batch.
+        """
+        labels = [example.label for example in examples if example.label is not None]
+        if len(labels) < len(examples):
+            return self, None
+        return self, self.label_tensor(labels, [row.words for row in rows], length)
 
     def select(self, output: Tensor, label_B: Any) -> Tensor:
         """What of a model's output the labels ask about."""
@@ -199,6 +218,18 @@ class TaskHead(ABC):
     def outcome_labels(self, label_B: Tensor) -> Tensor:
         """The labels ``[B]`` that answers are judged by; zeros where they count what is right already."""
         return label_B.new_zeros(len(label_B)) if self.statistics else label_B
+
+    def merged(self, label_N: Tensor, answer_NXF: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One answer for each example whose parts, such as windows of a long text, are several rows.
+
+        Args:
+            label_N: Of :meth:`outcome_labels`, for all rows.
+            answer_NXF: Their answers, of any number of variants.
+
+        Returns:
+            The first row of each example ``[M]``, labels ``[M]`` and answers ``[M, X, F]``.
+        """
+        return torch.arange(len(label_N)), label_N, answer_NXF
 
     def predictions(self, answer_NF: Tensor) -> Tensor:
         """What is judged of answers: classes or numbers ``[N]``, or the statistics."""
@@ -256,7 +287,8 @@ class TaskHead(ABC):
 
     def answer_losses(self, answer_NF: Tensor, label_N: Tensor) -> Tensor:
         """The loss of each example ``[N]``, from its answer."""
-        return answer_NF[:, 0] if self.statistics else self.losses(answer_NF, label_N)
+        # A copy: files hold no tensors that share memory.
+        return answer_NF[:, 0].clone() if self.statistics else self.losses(answer_NF, label_N)
 
 
 def output_of(model: Callable[..., Any], inputs: Mapping[str, Any]) -> Tensor:

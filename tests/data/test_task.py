@@ -47,13 +47,14 @@ def config(**changes: Any) -> dict[str, Any]:
 def test_a_task_is_named_like_its_file_and_has_one_kind_of_source(name: str) -> None:
     found = task(name)
     assert found.name == name
-    assert found.demo == (name in {*DEMO_TASKS, "demo_coreference"})
+    assert found.demo == (name in {*DEMO_TASKS, "demo_coreference", "demo_questions"})
     assert (found.conllu is not None) == (name in TREEBANKS)
     assert (found.coreference is not None) == (name in COREFERENCE)
     assert (found.hub is None) == (found.demo or name in UNLABELLED | OWN)
     assert (found.tsv is None) == (name not in GLUE)
     assert found.is_labelled == (name not in UNLABELLED | OWN)
-    assert found.num_outputs == (len(found.labels) if found.labels else 1)
+    assert found.num_outputs == (2 if found.kind == "answers" else len(found.labels) if found.labels else 1)
+    assert (found.squad is not None) == (name in ("squad", "squad_v2"))
 
 
 @pytest.mark.parametrize("name", sorted(GLUE))
@@ -83,6 +84,11 @@ def test_training_is_that_of_the_paper(name: str) -> None:
         ({"labels": None, "tsv_labels": None, "label_range": [0, "five"]}, "task.label_range is [0, 'five']"),
         ({"tsv_labels": {"0": "not_equivalent", "1": "equivlent"}}, "did you mean 'equivalent'?"),
         ({"tsv_labels": {0: "not_equivalent"}}, "quoted where YAML would read numbers"),
+        (
+            {"kind": "answers"},
+            "task.labels is ['not_equivalent', 'equivalent'], but tasks of kind answers have no classes",
+        ),
+        ({"kind": "answers", "labels": None, "texts": 1}, "task.texts is 1; tasks of kind answers have a question"),
         ({"texts": 3}, "task.texts is 3; expected 1 (sentences) or 2 (pairs)"),
         ({"texts": 1}, "task.hub.texts has 2 columns; expected 1"),
         ({"hub__paht": "x"}, "Unknown key 'task.hub.paht'; did you mean 'path'?"),

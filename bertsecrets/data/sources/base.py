@@ -14,6 +14,7 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import CONF, shown
+from bertsecrets.task_heads.answers import Answers
 
 TRAIN, VALIDATION = "train", "validation"
 """Names of the training split and of the usual evaluation split."""
@@ -219,3 +220,35 @@ def read_score(text: str | float, task: Task, where: str) -> float:
             f"{where}: score {shown(text)} of task '{task.name}'; expected a number from {low:g} to {high:g}."
         )
     return value
+
+
+def read_answers(texts: Sequence[Any], starts: Sequence[Any], context: str, *, optional: bool, where: str) -> Answers:
+    """The gold answers to a question.
+
+    Args:
+        texts: The answers.
+        starts: The character of the text at which each one begins.
+        context: The text.
+        optional: Whether there may be none.
+        where: What has them, for messages.
+
+    Raises:
+        UserError: If there is none and one is needed, or one is not where it says in the text.
+    """
+    if not texts and not optional:
+        raise UserError(
+            f"{where} has no answer; give it one, or set task.unanswerable=true if questions may have none, as in "
+            "SQuAD 2.0 (task=squad_v2)."
+        )
+    if len(texts) != len(starts):
+        raise UserError(f"{where} has {len(texts)} answers at {len(starts)} places; give one place for each answer.")
+    for text, start in zip(texts, starts, strict=True):
+        if not isinstance(text, str) or not text:
+            raise UserError(f"{where} has the answer {shown(text)}; expected a text.")
+        if type(start) is not int or start < 0 or context[start : start + len(text)] != text:
+            raise UserError(
+                f"{where} has the answer {shown(text)} at character {shown(start)}, where its text has "
+                f"{shown(context[start : start + len(text)] if type(start) is int and start >= 0 else '')}; correct "
+                "answer_start, counted in characters from 0."
+            )
+    return Answers(tuple(texts), starts[0] if texts else 0, optional)

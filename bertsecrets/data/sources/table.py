@@ -27,6 +27,7 @@ from bertsecrets.data.sources.base import (
     check_own_order,
     column_index,
     numbered_lines,
+    read_answers,
     read_score,
     reading,
 )
@@ -35,6 +36,7 @@ from bertsecrets.data.task import HubLayout, TableLayout, Task, TsvLayout
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.formatting import counted
 from bertsecrets.settings import shown
+from bertsecrets.task_heads.answers import AnswerHead, Answers
 from bertsecrets.task_heads.tokens import IGNORED
 
 _SEPARATORS = (",", ";", "\t")
@@ -127,6 +129,11 @@ class TableSource:
                 if not isinstance(text, str):
                     raise UserError(f"{table.place(index)}: column '{column}' contains {shown(text)}; expected a text.")
                 check_length(text, f"{table.place(index)}: column '{column}'")
+            if self.task.kind == AnswerHead.kind:
+                place = table.place(index)
+                answers = None if label is None else answers_of(label, texts[1], self.task.unanswerable, place)
+                examples.append(Example(index, tuple(texts), answers))
+                continue
             examples.append(Example(index, tuple(texts), self._label(label, names, table.place, index)))
         if self.group is None:
             return examples
@@ -706,7 +713,17 @@ def attempt(description: str, advice: str) -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
+def answers_of(label: Any, context: str, optional: bool, where: str) -> Answers:
+    """The answers of a row in the layout of the hub's SQuAD: lists of texts and of the characters where they begin."""
+    if not isinstance(label, Mapping) or not all(isinstance(label.get(key), list) for key in ("text", "answer_start")):
+        raise UserError(
+            f"{where}: {shown(label)} is no answer; expected lists of the answers and of the characters where they "
+            'begin, {"text": ["..."], "answer_start": [0]}.'
+        )
+    return read_answers(label["text"], label["answer_start"], context, optional=optional, where=where)
+
+
 def classes_in(examples: Iterable[Example]) -> set[int]:
     """The classes of some examples, or of their words."""
     labels = (one.label if isinstance(one.label, tuple) else (one.label,) for one in examples)
-    return {int(label) for label in chain.from_iterable(labels) if label is not None}
+    return {int(label) for label in chain.from_iterable(labels) if isinstance(label, int | float)}
