@@ -32,7 +32,7 @@ from bertsecrets.data.groups import with_groups
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.sampler import BucketedTrainSampler
 from bertsecrets.data.sentence_pairs import SentencePairs
-from bertsecrets.data.sources.base import check_characters
+from bertsecrets.data.sources.base import check_characters, read_answers
 from bertsecrets.data.sources.demo import DEMO_TASKS, demo_examples
 from bertsecrets.data.tags import check_scored, note_on_tags, tagged_examples, tagged_windows
 from bertsecrets.data.task import Task
@@ -51,8 +51,9 @@ from bertsecrets.pages.power_page import PowerPlan, plan_runs
 from bertsecrets.results.components import COMPONENTS, HEAD
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING
-from bertsecrets.settings import CONF, meanings
+from bertsecrets.settings import CONF, meanings, shown
 from bertsecrets.task_heads import kind_of
+from bertsecrets.task_heads.answers import AnswerHead, Answers
 from bertsecrets.task_heads.base import TaskHead
 from bertsecrets.task_heads.sequence import SEQUENCE
 from bertsecrets.task_heads.tokens import TokenHead
@@ -104,7 +105,7 @@ def fine_tune(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[Text],
-    labels: Iterable[int | float | str],
+    labels: Iterable[Any],
     *,
     epochs: int = 3,
     batch_size: int = 32,
@@ -295,7 +296,7 @@ def disable(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[Text],
-    labels: Iterable[int | float | str],
+    labels: Iterable[Any],
     plans: Sequence[Literal["heads", "layers", "all_but_one", "attention", "ffn", "neurons", "blocks"]] = ("heads",),
     *,
     metric: str | None = None,
@@ -317,7 +318,8 @@ def disable(
         tokenizer: Its fast tokenizer.
         texts: Sentences, or pairs of sentences.
         labels: Their classes, as numbers from 0 or by their names in ``model.config.id2label``, or their scores where
-            the model has one output or embeds sentences.
+            the model has one output or embeds sentences. With a question-answering model, the answer to each pair of
+            a question and a text: a part of the text, a list of gold answers, or None where the text has none.
         plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all of them but
             one), or to leave out: ``attention`` or ``ffn`` (that sublayer of a layer), ``blocks`` (both).
         metric: ``accuracy`` (the default), ``f1``, ``macro_f1`` or ``matthews`` for classes; ``pearson`` (the default),
@@ -380,13 +382,12 @@ def disable(
         context = Context.of_split(model, task, sentences, _whole(batch_size, "batch_size"))
         check_answers(model, sentences[[0]].to(unwrap(model).device).inputs())
         return _disabled(context, plans, ablation)
-    split = _encode(model, tokenizer, labelled, None, max_length, task.head)
-    split.examples = _grouped(split.examples, group)
+    split = _encode(model, tokenizer, labelled, None, max_length, task.head, group=group)
     check_answers(model, split[[0]].to(unwrap(model).device).inputs())
     references = split
     if reference_texts is not None:
         reference_texts = _listed(reference_texts)
-        reference_values: list[float | None] = [None] * len(reference_texts)
+        reference_values: list[Any] = [None] * len(reference_texts)
         if reference_labels is not None:
             reference_values = [*_labels(unwrap(model), reference_texts, reference_labels, "reference_texts")]
         reference = list(zip(reference_texts, reference_values, strict=True))
@@ -522,8 +523,8 @@ def plan(
     )
 
 
-def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: str) -> list[float]:
-    """The classes of texts as numbers of the model's outputs, or their scores.
+def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: str) -> list[Any]:
+    """The classes of texts as numbers of the model's outputs, or their scores, or the answers to questions.
 
     Raises:
         UserError: If the model gives neither a class nor a score, there is not one label for each text, or one is
@@ -540,6 +541,8 @@ def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: st
         raise UserError(f"labels is {labels!r}; give one label for each text, a number or the name of a class.")
     if len(texts) != len(labels := list(labels)):
         raise UserError(f"There are {len(texts)} {name} and {len(labels)} labels; give one label for each text.")
+    if kind_of(type(model).__name__) is AnswerHead:
+        return _answers(texts, labels)
     # Numbers of numpy and torch count as well.
     values = [label.item() if hasattr(label, "item") else label for label in labels]
     if _gives_scores(model):
@@ -561,6 +564,24 @@ def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: st
     if names and are_unnamed(outputs):
         warnings.warn(str(matched_sentence(names, outputs, [*place_of.values()])), stacklevel=3)
     return [_place(value, place_of, outputs) for value in values]
+
+
+def _answers(texts: Sequence[Text], labels: Sequence[Any]) -> list[Answers]:
+    """The gold answers to questions, each a part of its text."""
+    unanswerable = any(label is None or (isinstance(label, list) and not label) for label in labels)
+    answers = []
+    for place, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        if isinstance(text, str) or len(text) != 2:
+            raise UserError(f"Text {text!r} is not a question and its text; give ('question', 'text').")
+        golds = [] if label is None else [label] if isinstance(label, str) else label
+        if not isinstance(golds, list | tuple):
+            raise UserError(f"Label {label!r} is no answer; give a part of the text, a list of such parts, or None.")
+        for gold in golds:
+            if not isinstance(gold, str) or gold not in text[1]:
+                raise UserError(f"Answer {gold!r} is not in its text, {shown(text[1])}; give a part of the text.")
+        starts = [text[1].index(gold) for gold in golds]
+        answers.append(read_answers(golds, starts, text[1], optional=unanswerable, where=f"Question {place}"))
+    return answers
 
 
 def _place(label: Any, place_of: Mapping[str, int], outputs: Sequence[str]) -> int:
@@ -588,8 +609,13 @@ def _output_names(model: PreTrainedModel) -> list[str]:
     return names_of(model.config.id2label, int(getattr(model.config, "num_labels", 0)))
 
 
-def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float], metric: str | None) -> Task:
+def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[Any], metric: str | None) -> Task:
     """A task with the outputs of a model."""
+    kind = kind_of(type(model).__name__)
+    if kind is AnswerHead:
+        task = Task(name="texts", kind=kind.kind, metrics=(metric or "exact_match",), texts=2)
+        check_metrics(task)
+        return task
     embeds, regression = isinstance(model, SentenceEmbedder), _gives_scores(model)
     if regression and len(set(labels)) < 2:
         raise UserError(
@@ -609,13 +635,14 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
 def _encode(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
-    labelled: Sequence[tuple[Text, float | None]],
+    labelled: Sequence[tuple[Text, Any]],
     pipeline: str | None,
     max_length: int | None,
     head: TaskHead = SEQUENCE,
     annotations: Sequence[Sequence[Annotation]] | None = None,
+    group: Sequence[Any] | None = None,
 ) -> EncodedSplit:
-    examples = _examples(model, tokenizer, labelled, pipeline, annotations)
+    examples = _grouped(_examples(model, tokenizer, labelled, pipeline, annotations), group)
     longest = _longest(unwrap(model), max_length)
     split = EncodedSplit(examples, tokenizer, longest, head=head)  # type: ignore[arg-type]
     if split.truncated:
@@ -646,7 +673,7 @@ def _longest(model: PreTrainedModel, max_length: int | None) -> int:
 def _examples(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
-    labelled: Sequence[tuple[Text, float | None]],
+    labelled: Sequence[tuple[Text, Any]],
     pipeline: str | None,
     annotations: Sequence[Sequence[Annotation]] | None = None,
 ) -> list[Example]:

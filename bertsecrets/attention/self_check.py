@@ -15,7 +15,9 @@ from bertsecrets.attention.watch import watch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe, evaluating, same_logits, unwrap
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
-from bertsecrets.task_heads.sequence import logits_of
+from bertsecrets.task_heads import kind_of
+from bertsecrets.task_heads.base import output_of
+from bertsecrets.task_heads.sequence import SequenceHead, logits_of
 
 _LENGTHS = (9, 6)
 """Number of real tokens in the two rows."""
@@ -59,8 +61,8 @@ def check_attention(model: nn.Module) -> SelfCheck:
 
 @torch.no_grad()
 def check_answers(model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
-    """Check that a model has one output row per text, as wide as its configuration says, and that a wrapper has the
-    same logits.
+    """Check that a model has the outputs of its kind of head, as wide as its configuration says, and that a wrapper has
+    the same logits.
 
     Args:
         model: Any module that contains a classifier or a sentence-embedding model.
@@ -71,14 +73,15 @@ def check_answers(model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
     """
     network = unwrap(model)
     with evaluating(network):
-        logits_BC = logits_of(network, inputs)
-    outputs, said = logits_BC.shape[1], network.config.num_labels
+        kind = kind_of(type(network).__name__) or SequenceHead
+        logits = logits_of(network, inputs) if kind.classifies else output_of(network, inputs)
+    outputs, said = logits.shape[-1], network.config.num_labels
     if outputs != said and not isinstance(network, SentenceEmbedder):
         raise UserError(
             f"{type(network).__name__} gives {outputs} outputs per text, but its config.num_labels is {said}; set "
             f"<model>.config.num_labels = {outputs}."
         )
-    check_wrapper(model, inputs, logits_BC)
+    check_wrapper(model, inputs, logits)
 
 
 @torch.no_grad()

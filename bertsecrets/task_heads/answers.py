@@ -206,6 +206,14 @@ class AnswerHead(TaskHead):
             answer_MXF[..., column] = answer_MXF[..., _RIGHT_NULL].where(none_MX, answer_MXF[..., column])
         return row_M, torch.zeros_like(label_N[:questions]), answer_MXF
 
+    def numbers(self, answer_F: Tensor) -> dict[str, float]:
+        named = dict(zip(self.statistics, answer_F.tolist(), strict=True))
+        return {"exact match": named["exact"], "F1": named["f1"], "loss": named["loss"]}
+
+    def described(self, answer_F: Tensor) -> str:
+        exact, f1 = answer_F[_EXACT].item(), answer_F[_F1].item()
+        return f"{exact:,.0f} right, F1 {f1:,.2f} in sum"
+
     def merit(self, answer_NF: Tensor) -> Tensor:
         return answer_NF[:, _F1]
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerFast
 
+import bertsecrets as bs
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.plan import Plan, every_head
@@ -211,6 +212,36 @@ def test_the_engine_gives_the_answers_of_whole_passes(family: str) -> None:
             output = model(**batch.inputs())
         expected_BF = batch.answers(torch.stack([output.start_logits, output.end_logits], -1))
         assert torch.allclose(answer_BF, expected_BF, atol=1e-3)
+
+
+def test_the_api_takes_questions_texts_and_answers() -> None:
+    tokenizer = wordpiece()
+    model = answerer(tokenizer)
+    examples = questions(12, True)
+    texts = [example.texts for example in examples]
+    golds = [[*example.label.texts] or None for example in examples]
+    found = bs.disable(
+        model,
+        tokenizer,
+        texts,
+        golds,
+        group=[example.group for example in examples],
+        metric="answer_f1",
+        max_length=MAX,
+        mode="zero",
+        resamples=200,
+    )
+    given = [post_processed(model, tokenizer, example)[0] for example in examples]
+    expected = [official(one, example.label.texts or ("",), 2)[1] for one, example in zip(given, examples, strict=True)]
+    assert found.to_pandas()["baseline"].iloc[0] == pytest.approx(sum(expected) / len(expected), abs=1e-6)
+    for labels, match in (
+        (["dog"] * 12, r"Answer 'dog' is not in its text"),
+        ([3] * 12, r"Label 3 is no answer"),
+    ):
+        with pytest.raises(UserError, match=match):
+            bs.disable(model, tokenizer, texts, labels)
+    with pytest.raises(UserError, match=r"is not a question and its text"):
+        bs.disable(model, tokenizer, ["a cat"], [None])
 
 
 def test_an_evaluation_counts_each_question_once() -> None:
