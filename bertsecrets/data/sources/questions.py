@@ -91,7 +91,7 @@ class DemoQuestions:
 
     >>> [example, *_] = DemoQuestions().examples("validation")
     >>> example.texts[0], example.label.texts
-    ('The generous priest forgave who on Sunday?', ('the butler',))
+    ('Seven metal hatches were shut by who?', ('the woman',))
     """
 
     notes: Sequence[str] = ()
