@@ -11,6 +11,7 @@ from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 
 TREEBANKS = {"ud_ewt", "treebank"}
+TAGGED_TREEBANKS = {"ud_pos"}
 COREFERENCE = {"coreference", "demo_coreference"}
 UNLABELLED = TREEBANKS | COREFERENCE
 OWN = {"own"}
@@ -48,9 +49,9 @@ def test_a_task_is_named_like_its_file_and_has_one_kind_of_source(name: str) -> 
     found = task(name)
     assert found.name == name
     assert found.demo == (name in {*DEMO_TASKS, "demo_coreference", "demo_questions"})
-    assert (found.conllu is not None) == (name in TREEBANKS)
+    assert (found.conllu is not None) == (name in TREEBANKS | TAGGED_TREEBANKS)
     assert (found.coreference is not None) == (name in COREFERENCE)
-    assert (found.hub is None) == (found.demo or name in UNLABELLED | OWN)
+    assert (found.hub is None) == (found.demo or name in UNLABELLED | OWN | TAGGED_TREEBANKS)
     assert (found.tsv is None) == (name not in GLUE)
     assert found.is_labelled == (name not in UNLABELLED | OWN)
     assert found.num_outputs == (2 if found.kind == "answers" else len(found.labels) if found.labels else 1)
