@@ -18,12 +18,13 @@ from bertsecrets.models.adapters import merged
 from bertsecrets.models.classifier import GATES, RECORD
 from bertsecrets.models.encoder import describe, scale_heads
 from bertsecrets.models.families import set_family
-from bertsecrets.models.files import ADAPTER, adapter_outputs, base_of, is_file, names_of_adapter, output_names
+from bertsecrets.models.files import ADAPTER, adapter_outputs, base_of, check_config_file, is_file, names_of_adapter
 from bertsecrets.models.loading import load_config, load_folder, load_model, load_tokenizer
 from bertsecrets.models.origin import INITIAL_WEIGHTS, config_difference, structure
 from bertsecrets.models.sentence_embedder import embedder_spec, is_embedder_folder, load_embedder
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.settings import shown
+from bertsecrets.task_heads import kind_of
 
 _OF_TRAINING = ("callbacks", "epoch", "global_step", "loops", "lr_schedulers", "optimizer_states")
 """Keys that Lightning needs in a checkpoint to continue training."""
@@ -208,7 +209,7 @@ def load(
         family: As in :class:`~bertsecrets.models.spec.ModelSpec`; needed for a run whose family is code.
 
     Returns:
-        The classifier, the encoder alone if there is no classification head, or a
+        The model with its task head, the encoder alone if it has none of a known kind, or a
         :class:`~bertsecrets.models.sentence_embedder.SentenceEmbedder`; and the tokenizer.
 
     Raises:
@@ -231,7 +232,7 @@ def load(
     origin = path.resolve() if not adapts else base_of(path) if base is None else base
     spec = ModelSpec(name=path.resolve().name, path=str(origin), family=family)
     if path.is_dir() and not adapts:
-        has_head = output_names(path) is not None
+        has_head = any(kind_of(str(name)) for name in check_config_file(path).get("architectures") or ())
         found = load_folder(path, has_head, family).eval()
         return found if has_head else found.base_model, load_tokenizer(spec)
     if not adapts:

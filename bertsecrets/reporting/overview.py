@@ -556,6 +556,9 @@ def next_steps(
         return [*[*smaller, *open_questions][:2], view]
     spared = len(disabled.spared)
     unsettled = sum(code == INCONCLUSIVE for code in disabled.verdicts.values())
+    if "cosine_change" in experiments:
+        # A sentence-embedding model is not pruned, and its heads are not grouped.
+        return [*([_tell_more(run, disabled, unsettled)] if unsettled else []), *open_questions, view]
     together = (
         f"{f'{spared} of {disabled.judged}' if disabled.partial else f'The {spared}'} were spared one at a time. "
         "How many can go together?"

@@ -85,6 +85,8 @@ def test_a_sentence_transformers_folder_is_analysed(embedder: Path, tmp_path: Pa
     report = (out / "report.html").read_text("utf-8")
     assert "How far disabling a head moves the cosine similarity" in report
     assert "a head is disabled in both sentences" in report
+    assert "measure=[entropy," in report
+    assert "analysis=prune" not in report
 
 
 def _composed(*arguments: str) -> dict[str, object]:

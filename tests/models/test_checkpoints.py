@@ -16,7 +16,8 @@ from huggingface_hub import constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 from torch import Tensor
 from transformers import (
-    AutoModelForMaskedLM,
+    AutoModel,
+    AutoModelForTokenClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
     PreTrainedModel,
@@ -363,12 +364,13 @@ def test_a_folder_or_a_name_of_the_hub_is_loaded_for_the_api(cache: Path, tmp_pa
     assert table.equals(bs.disable(theirs, wordpiece(), TEXTS, labels, **quick).to_pandas())
 
 
-def test_a_model_without_a_classifier_is_loaded_as_its_encoder(tmp_path: Path) -> None:
-    masked = saved(tmp_path, AutoModelForMaskedLM.from_config(CONFIGS["bert"]()))
+@pytest.mark.parametrize("kind", [AutoModel, AutoModelForTokenClassification])
+def test_a_model_of_another_kind_is_loaded_with_its_own_head(kind: Any, tmp_path: Path) -> None:
+    theirs = saved(tmp_path, kind.from_config(CONFIGS["bert"]()))
     model, tokenizer = bs.load(tmp_path)
     with torch.no_grad():
-        hidden, expected = model(**inputs()).last_hidden_state, masked.base_model(**inputs()).last_hidden_state
-    assert torch.equal(hidden, expected)
+        loaded, expected = model(**inputs())[0], theirs(**inputs())[0]
+    assert torch.equal(loaded, expected)
     assert bs.measure(model, tokenizer, TEXTS, "entropy").num_layers == LAYERS
 
 
