@@ -25,7 +25,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch import nn
 from transformers import PreTrainedModel
 
-from bertsecrets.ablation.own_outcome import Group, logits_and_labels
+from bertsecrets.ablation.own_outcome import Group, OwnMetric, logits_and_labels
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.analysis import Analysis, Context, Findings, find, record
@@ -323,7 +323,8 @@ class DisableHeads(AnalyseHeads):
         outcome: From the module and a batch to a prediction and a gold label for each example; a prediction is a row of
             logits, a class or a score.
         metric: ``accuracy`` (the default of classes), ``f1``, ``macro_f1``, ``matthews``; ``pearson`` (the default of
-            scores) or ``spearman``.
+            scores) or ``spearman``; or a function from the means of F statistics over examples ``[..., F]`` to scores
+            ``[...]``, for which ``outcome`` returns the statistics of each example, ``[B, F]``.
         group: What names the group of each example, such as its review, whose examples are tested together: a key of
             the batch, a function of a batch, or a value for each ``index``; None for ``group`` in the batch, if any.
         classes: The names of the classes; None for those in ``config.id2label`` of the library model.
@@ -337,7 +338,7 @@ class DisableHeads(AnalyseHeads):
         plans: Sequence[str] = ("heads", "layers"),
         *,
         outcome: Any = logits_and_labels,
-        metric: str | None = None,
+        metric: OwnMetric = None,
         group: Group | None = None,
         classes: Sequence[str] | None = None,
         every_n_validations: int = 0,
@@ -350,7 +351,8 @@ class DisableHeads(AnalyseHeads):
         analysis = DisableAnalysis(plans, AblationSettings.read("settings", settings), every_n_validations)
         own = {"folder": folder, "encoder": encoder, "dataloader": dataloader, "tokenizer": tokenizer}
         own |= {"group": group, "classes": classes}
-        name = f"{' '.join(plans)} {analysis.settings.mode} {metric}"
+        called = metric if isinstance(metric, str | None) else getattr(metric, "name", getattr(metric, "__name__", ""))
+        name = f"{' '.join(plans)} {analysis.settings.mode} {called}"
         super().__init__(analysis, name=name, outcome=outcome, metric=metric, **own)
 
 

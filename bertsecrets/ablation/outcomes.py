@@ -57,7 +57,7 @@ class Outcomes:
 
     def have_losses(self, task: Task) -> bool:
         """Whether there is more to an answer than the class that it predicts."""
-        return task.is_regression or self.clean_NC.shape[-1] > 1
+        return task.head.has_losses(self.clean_NC)
 
     def losses(self, task: Task) -> tuple[Tensor, Tensor]:
         """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error.

@@ -12,12 +12,17 @@ from bertsecrets.data.groups import group_of
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads import METRICS
+from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.statistics import StatisticsHead, metric_of
 
 Outcome = Callable[[Any, Any], tuple[Tensor, Tensor]]
 """From a module and one of its batches to predictions and gold labels, one for each example.
 
 A prediction is a row of logits, the number of a class, or a score.
 """
+
+OwnMetric = str | Metric | Callable[[Array], Array] | None
+"""A metric by name, or of statistics that an outcome returns: a function of their means over examples."""
 
 _LABELS = ("labels", "label")
 GROUP = "group"
@@ -67,19 +72,31 @@ def run_on(module: nn.Module, inputs: Any) -> Any:
     return module(**{name: value for name, value in inputs.items() if name in names - NOT_INPUTS})
 
 
-def checked_outcome(outcome: Outcome, module: nn.Module, batch: Any, examples: int | None) -> tuple[Tensor, Tensor]:
+def checked_outcome(
+    outcome: Outcome, module: nn.Module, batch: Any, examples: int | None, counts_statistics: bool = False
+) -> tuple[Tensor, Tensor]:
     """The answers ``[B, C]`` of an outcome, logits or one number for each example, and the labels ``[B]``.
 
     Args:
         outcome: The outcome.
         module, batch: What it is called with.
         examples: The number of examples of the batch; None if unknown.
+        counts_statistics: Whether it returns statistics ``[B, F]`` instead, which are returned with labels of 0.
 
     Raises:
         UserError: If it does not return one prediction and one label for each example.
     """
     name = getattr(outcome, "__name__", type(outcome).__name__)
     returned = outcome(module, batch)
+    if counts_statistics:
+        statistic_BF = torch.as_tensor(returned).detach().float()
+        if statistic_BF.dim() != 2 or len(statistic_BF) != (examples or len(statistic_BF)):
+            raise UserError(
+                f"outcome {name} returns statistics of shape {list(statistic_BF.shape)}"
+                f"{'' if examples is None else f' for {examples} examples'}; expected a row of numbers for each "
+                "example."
+            )
+        return statistic_BF, torch.zeros(len(statistic_BF), dtype=torch.int64)
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise UserError(f"outcome {name} returns {type(returned).__name__}; expected a pair (prediction, label).")
     tensors = [part if isinstance(part, Tensor) else torch.as_tensor(part) for part in returned]
@@ -159,23 +176,27 @@ def groups_of(group: Group | None, batch: Any, index_B: Tensor | None, count: in
 
 
 def task_of(
-    name: str, answers_NC: Tensor, label_N: Tensor, metric: str | None, classes: Sequence[str] | None = None
+    name: str, answers_NC: Tensor, label_N: Tensor, metric: OwnMetric, classes: Sequence[str] | None = None
 ) -> Task:
     """A task with the predictions and labels of an outcome.
 
     Args:
         name: Name of the task.
         answers_NC, label_N: Of :func:`checked_outcome`, of all examples.
-        metric: The metric; None for accuracy of classes and Pearson's correlation of scores.
+        metric: The metric; None for accuracy of classes and Pearson's correlation of scores; a :class:`Metric`, or a
+            function of the means of statistics, where the outcome returns these.
         classes: The names of the classes; None if unknown.
 
     Raises:
         UserError: If the metric does not exist or does not fit the labels, or a label is no class of the model.
     """
+    if not isinstance(metric, str | None):
+        measured = metric if isinstance(metric, Metric) else metric_of(metric, answers_NC.shape[1])
+        return Task.scored_by(StatisticsHead.of(measured), name=name, metrics=(measured.name,), texts=1)
     regression = label_N.is_floating_point()
     metric = metric or ("pearson" if regression else "accuracy")
-    if find_metric(metric).of_classes == regression:
-        fitting = [name for name, one in METRICS.items() if one.of_classes != regression]
+    if find_metric(metric).of_statistics or find_metric(metric).of_classes == regression:
+        fitting = [name for name, one in METRICS.items() if not one.of_statistics and one.of_classes != regression]
         raise UserError(
             f"metric is {metric}, but the labels are {'scores' if regression else 'classes'}; choose "
             f"{' or '.join(fitting)}."

@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from bertsecrets.ablation.own_outcome import (
     Group,
     Outcome,
+    OwnMetric,
     checked_outcome,
     groups_of,
     logits_and_labels,
@@ -37,7 +38,7 @@ from bertsecrets.data.recorded import RecordedSplit
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Autocast, check_kind, describe, models_in, same_logits
-from bertsecrets.models.metrics import set_scores
+from bertsecrets.models.metrics import scores_of_statistics, set_scores
 from bertsecrets.models.sharding import SHARDED
 from bertsecrets.results.config_copy import CONFIG_COPY, write_config
 from bertsecrets.results.run import Run
@@ -84,7 +85,7 @@ class OwnModule:
         dataloader: int = 0,
         tokenizer: PreTrainedTokenizerBase | None = None,
         outcome: Outcome = logits_and_labels,
-        metric: str | None = None,
+        metric: OwnMetric = None,
         group: Group | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
@@ -215,10 +216,11 @@ class OwnModule:
             UserError: If the encoder is not called, or the outcome is not a prediction and a label for each example.
         """
         context, steps = trainer.precision_plugin.forward_context, self.steps(module)
+        own = not isinstance(self.metric, str | None)
 
         def score(batch: Any, examples: int | None) -> tuple[Tensor, Tensor]:
             with context(), eager_execution():
-                return checked_outcome(self.outcome, module, move_data_to_device(batch, module.device), examples)
+                return checked_outcome(self.outcome, module, move_data_to_device(batch, module.device), examples, own)
 
         def groups(step: RecordedStep, count: int) -> Tensor | None:
             return groups_of(self.group, step.batch, step.index_B, count)
@@ -236,10 +238,14 @@ class OwnModule:
                 )
             self.notes = (judged_as_groups(len(group_N), count),)
         _warn_of_repeats(trainer, self.dataloader, len(examples), steps)
-        constant = float(constant_predictions(label_N, task, 1).item())
-        answer = f"{constant:.2f}" if task.is_regression else task.labels[int(constant)]
-        scores = {self._evaluation: set_scores(answers_NC.float(), label_N, task, constant)}
-        if self._answers_of_model(module, examples, context):
+        if own:
+            answer, found = "", SetScores(len(answers_NC), scores_of_statistics(answers_NC, task), {})
+        else:
+            constant = float(constant_predictions(label_N, task, 1).item())
+            answer = f"{constant:.2f}" if task.is_regression else task.labels[int(constant)]
+            found = set_scores(answers_NC.float(), label_N, task, constant)
+        scores = {self._evaluation: found}
+        if not own and self._answers_of_model(module, examples, context):
             split = self.inputs(trainer, module, label_N, group_N)
             return self._on_split(trainer, module, split, task, **options), scores, answer
         inputs = self.inputs(trainer, module)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import LONGEST, SHORTEST, Name, Settings
@@ -194,6 +194,7 @@ class Task(_TaskSection):
     demo: bool = Field(default=False, description="true or false")
     source: str | None = Field(default=None, min_length=1, description="the name of a source, or null")
     layout: dict[str, Any] = Field(default_factory=dict, description="a section of keys and values")
+    _own_head: TaskHead | None = PrivateAttr(default=None)
 
     @property
     def is_regression(self) -> bool:
@@ -215,9 +216,18 @@ class Task(_TaskSection):
         """Width of the classifier: one output per class; 1 for a score and for a task without labels."""
         return self.head.num_outputs
 
+    @classmethod
+    def scored_by(cls, head: TaskHead, **fields: Any) -> "Task":
+        """A task with a head that its fields do not describe."""
+        task = cls(kind=head.kind, **fields)
+        task._own_head = head
+        return task
+
     @property
     def head(self) -> TaskHead:
         """What a model's head predicts."""
+        if self._own_head is not None:
+            return self._own_head
         return _head(self.kind or ("regression" if self.is_regression else "sequence"), self.labels)
 
 

@@ -69,7 +69,7 @@ from bertsecrets.results.verdicts import (
 )
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.power import POWER
-from bertsecrets.task_heads import METRICS
+from bertsecrets.task_heads import of_classes
 
 _GROUPS_SHOWN, _MOST_ROWS, _RISES_NAMED = 30, 10, 3
 
@@ -370,7 +370,7 @@ def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Se
     most = ", most of all" if len(raising) > _RISES_NAMED else ":"
     also = f" {spared} of the {len(raising)} can be spared by {by}." if spared and len(raising) > 1 else ""
     lead = "leads, as the task asks for it" if len(metrics) == 1 else "lead, as the task asks for them"
-    moves = ", as it also moves where no answer changes" * all(METRICS[metric].of_classes for metric in metrics)
+    moves = ", as it also moves where no answer changes" * all(of_classes(metric) for metric in metrics)
     return (
         f"{first} {are(len(raising))}{most} {named}.{also} {upper_first(by)} {lead}; the loss is more sensitive{moves}."
     )
@@ -521,7 +521,7 @@ def _table(rows: Sequence[Row]) -> Table:
     first, kind = rows[0], KINDS[rows[0]["kind"]]
     order = sorted(rows, key=lambda row: (math.isnan(row["delta"]), row["delta"]))
     listed = order if len(order) <= _MOST_ROWS else [*order[: _MOST_ROWS - 3], *order[-3:]]
-    metric, margin, classes = first["metric"], first["margin"], METRICS[first["metric"]].of_classes
+    metric, margin, classes = first["metric"], first["margin"], of_classes(first["metric"])
     title = kind.title if kind.done else f"Disabled {kind.plural}{_how(first)}"
     few = f": the first {_MOST_ROWS - 3} and the last 3 of {len(order)}" if len(order) > _MOST_ROWS else ""
     columns: dict[str, Callable[[Row], str]] = {

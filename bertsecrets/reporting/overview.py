@@ -57,7 +57,7 @@ from bertsecrets.results.verdicts import (
     shown_verdict,
 )
 from bertsecrets.settings import CONF
-from bertsecrets.task_heads import METRICS
+from bertsecrets.task_heads import of_classes
 
 PRUNE = "Can I prune?"
 """Heading of the section on heads that could go together."""
@@ -343,7 +343,7 @@ class DisabledHeads:
                 continue
             changed = (
                 f"; {round(row['flips'] * row['count'])} of {row['count']:,} answers change"
-                if METRICS[metric].of_classes
+                if of_classes(metric)
                 else ""
             )
             lines.append(f"{metric_label(metric)} without it: {points_in_words(row)}{changed}.")

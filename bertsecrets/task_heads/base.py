@@ -117,7 +117,7 @@ class TaskHead(ABC):
     """Its name as ``task.kind``."""
 
     auto: ClassVar[str]
-    """The class of the library that loads a model with this head."""
+    """The class of the library that loads a model with this head; empty if there is none."""
 
     metrics: ClassVar[Mapping[str, Metric]]
     """The metrics by which effects can be judged."""
@@ -284,6 +284,10 @@ class TaskHead(ABC):
     def mean_loss(self, answer_NF: Tensor, label_N: Tensor) -> Tensor:
         """The loss of an evaluation set, from its answers."""
         return answer_NF[:, 0].mean() if self.statistics else self.loss(answer_NF, label_N)
+
+    def has_losses(self, answer_NF: Tensor) -> bool:
+        """Whether an answer says more than what is predicted."""
+        return True
 
     def answer_losses(self, answer_NF: Tensor, label_N: Tensor) -> Tensor:
         """The loss of each example ``[N]``, from its answer."""

@@ -59,5 +59,8 @@ class RegressionHead(SequenceHead):
     def described(self, answer_F: Tensor) -> str:
         return f"{float(answer_F[0]):.2f}"
 
+    def has_losses(self, answer_NF: Tensor) -> bool:
+        return True
+
     def loss(self, output: Tensor, label_B: Tensor) -> Tensor:
         return functional.mse_loss(output[:, 0].float(), label_B.float())

@@ -166,6 +166,9 @@ class SequenceHead(TaskHead):
         label = max(probabilities, key=lambda name: probabilities[name])
         return f"{label} ({probabilities[label]:.2f})"
 
+    def has_losses(self, answer_NF: Tensor) -> bool:
+        return answer_NF.shape[-1] > 1
+
     def losses(self, output: Tensor, label_B: Tensor) -> Tensor:
         output = wide(output)
         if output.shape[-1] == 1:

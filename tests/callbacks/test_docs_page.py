@@ -15,13 +15,14 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    first, scored, read, of_huggingface = BLOCKS
+    first, scored, counted, read, of_huggingface = BLOCKS
     train_loader, val_loader = loaders()
     names: dict[str, Any] = {"module": spread(Mine()), "train_loader": train_loader, "val_loader": val_loader}
     exec(first, names)
     # Without TensorBoard, Lightning logs to CSV: the same folders.
     assert len(heads(tmp_path / "lightning_logs/version_0/heads", "drift", "cosine").step.unique()) == 1
     exec(read, names)
+    exec(counted, names)
     exec(scored, names)
     rows = DataLoader(tuples(examples(30, 4)), 8)
     trainer(tmp_path, names["callback"], epochs=1).validate(spread(Tuples()), rows, verbose=False)

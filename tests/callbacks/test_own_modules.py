@@ -19,6 +19,7 @@ import torch
 import wandb
 from callbacks.own_modules import HEADS, LAYERS, Library, Mine, Tuples, Twins, examples, loaders, tuples
 from pytorch_lightning.callbacks import EarlyStopping
+from sklearn.metrics import f1_score
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import BertModel, GPT2Config, GPT2Model
@@ -142,6 +143,53 @@ def test_numbers_are_those_of_hooks_and_plain_loops(case: str, tmp_path: Path) -
             assert row.delta == pytest.approx(disabled.double().mean().item() - right.double().mean().item())
     assert (effects.delta != 0).any()
     assert effects.loss_change.notna().all() == (case != "tuples")
+
+
+def found_counts(module: Any, batch: Any) -> Tensor:
+    """Right answers of class 1, answers of class 1, and labels of class 1."""
+    answer, label = module(batch["input_ids"], batch["attention_mask"]).argmax(-1), batch["labels"]
+    return torch.stack([(answer == 1) & (label == 1), answer == 1, label == 1], -1)
+
+
+def own_f1(means: np.ndarray) -> np.ndarray:
+    return 2 * means[..., 0] / (means[..., 1] + means[..., 2])
+
+
+def test_a_score_of_ones_own_is_that_of_a_loop_of_hooks(tmp_path: Path) -> None:
+    """Statistics and a function of their means: F1 of scikit-learn with each head set to zero by a hook."""
+    module, rows, folder = spread(Mine()), examples(60, 2), tmp_path / "heads"
+    val = DataLoader(rows, 16)
+    callback = DisableHeads(mode="zero", folder=folder, outcome=found_counts, metric=own_f1)
+    trainer(tmp_path, callback).fit(module, DataLoader(examples(64, 1), 16), val)
+    labels = torch.stack([row["labels"] for row in rows])
+    before = f1_score(labels, answers(module, list(val), mine))
+    effects = pd.read_parquet(folder / "ablation.parquet").set_index("variant")
+    assert set(effects.metric) == {"own_f1"}
+    assert effects.baseline.iloc[0] == pytest.approx(before)
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            with without(module, layer, head):
+                disabled = f1_score(labels, answers(module, list(val), mine))
+            assert effects.loc[f"l{layer:02}h{head:02}"].delta == pytest.approx(disabled - before)
+    assert (effects.low_simultaneous <= effects.delta + 1e-12).all()
+    subprocess.run([sys.executable, "-m", "bertsecrets", "report", str(folder)], check=True)
+    assert "own_f1" in (folder / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "metric", "message"),
+    [
+        (lambda module, batch: torch.zeros(16), own_f1, r"statistics of shape \[16\]"),
+        (found_counts, lambda means: means[..., 5], "fails on means of 3 statistics"),
+        (found_counts, lambda means: means, r"returns shape \[2, 3\]"),
+    ],
+)
+def test_statistics_that_cannot_be_scored_are_said(outcome: Any, metric: Any, message: str, tmp_path: Path) -> None:
+    callback = DisableHeads(folder=tmp_path / "heads", outcome=outcome, metric=metric)
+    with pytest.raises(UserError, match=message):
+        trainer(tmp_path, callback).fit(
+            spread(Mine()), DataLoader(examples(64, 1), 16), DataLoader(examples(60, 2), 16)
+        )
 
 
 class Meddles(pl.Callback):
