@@ -78,16 +78,18 @@ class RunSweep(PairedPredictions):
         name: The run.
         rows: Its judged rows, in order of variant.
         index_N: Index of each example.
+        own: The metric that judges, of a task head that is not among ours; None to find it by its name in the rows.
     """
 
     name: str
     rows: Sequence[dict[str, Any]]
     index_N: NDArray[np.int64]
+    own: Metric | None = None
 
     @property
     def metric(self) -> Metric:
         """The metric that judges."""
-        return find_metric(str(self.rows[0]["metric"]))
+        return self.own or find_metric(str(self.rows[0]["metric"]))
 
     @cached_property
     def change_V(self) -> Array:
@@ -190,7 +192,8 @@ def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task
     paired = outcomes.predictions(task).of([index_of[row["variant"]] for row in rows])
     # What a screened sweep left out is not allowed for over seeds.
     data = (paired.label_N, paired.clean_N, paired.prediction_VN)
-    return RunSweep(*data, name=name, rows=rows, index_N=outcomes.index_N.numpy(), group_N=paired.group_N)
+    own = task.head.metrics.get(str(rows[0]["metric"]))
+    return RunSweep(*data, name=name, rows=rows, index_N=outcomes.index_N.numpy(), group_N=paired.group_N, own=own)
 
 
 def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:

@@ -14,7 +14,7 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Head, Plan, cumulative
 from bertsecrets.ablation.replacements import DISABLING, check_references, prepare
 from bertsecrets.ablation.rows import Worth
-from bertsecrets.ablation.scoring import find_metric, scores
+from bertsecrets.ablation.scoring import scores
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.data.batch import Batch
@@ -81,7 +81,7 @@ def worths(outcomes: Outcomes, task: Task) -> Array:
     """
     clean_N, loss_NV = outcomes.losses(task)
     paired = outcomes.predictions(task)
-    score_V = scores(find_metric(task.metrics[0]), paired.label_N, paired.both_VN)
+    score_V = scores(task.metric, paired.label_N, paired.both_VN)
     loss_V = torch.cat((clean_N[:, None], loss_NV), 1).double().mean(0).numpy()
     # Minus: worth is what one wants more of.
     return np.stack([-loss_V, np.nan_to_num(score_V)], -1)

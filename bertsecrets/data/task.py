@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import LONGEST, SHORTEST, Name, Settings
 from bertsecrets.task_heads import TASK_HEADS
-from bertsecrets.task_heads.base import TaskHead
+from bertsecrets.task_heads.base import Metric, TaskHead
 
 # YAML reads a bare yes, no, on or off as a boolean and a bare number as a number.
 _Names = Annotated[
@@ -215,6 +215,11 @@ class Task(_TaskSection):
     def num_outputs(self) -> int:
         """Width of the classifier: one output per class; 1 for a score and for a task without labels."""
         return self.head.num_outputs
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that is tested: the first one."""
+        return self.head.metrics[self.metrics[0]]
 
     @classmethod
     def scored_by(cls, head: TaskHead, **fields: Any) -> "Task":

@@ -7,7 +7,6 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from bertsecrets.ablation.scoring import find_metric
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
@@ -123,7 +122,7 @@ class FitGates(Analysis):
         results = evaluate_sets(model, sets, context.batches(), data.task, context=context.autocast, store=store)
         if store.loaded:
             _log.info(f"Resumed interrupted fits: {store.loaded} steps were already finished.")
-        metric = find_metric(data.task.metrics[0])
+        metric = data.task.metric
         baseline, _ = results.scores(metric)
         count, choosing = len(results.label_N), min(self.examples, len(data.examples(TRAIN)))
         rows: list[object] = [

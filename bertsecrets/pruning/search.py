@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from bertsecrets.ablation.forecast import pair_evaluations
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.scoring import find_metric
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
@@ -152,7 +151,7 @@ class PruningSearch:
                 orders = [self._recovered_order(advance, *plan) for plan in plans]
         else:
             orders = self._orders(plans, sizes, refines)
-        return orders, choose(orders, find_metric(self.task.metrics[0]), settings)
+        return orders, choose(orders, self.task.metric, settings)
 
     def evaluations(self, share: float) -> float:
         """The cost of :meth:`run` in forward passes over the test examples, without user functions.
@@ -233,7 +232,7 @@ class PruningSearch:
         if refines:
             chosen = [heads for sets in choosers for heads in _of_sizes(sets, sizes)]
             choosing_results = self._evaluated(chosen, self.share, training)
-            change_OS = choosing_results.changes(find_metric(self.task.metrics[0])).reshape(len(choosers), len(sizes))
+            change_OS = choosing_results.changes(self.task.metric).reshape(len(choosers), len(sizes))
             refined = around_the_knee(change_OS, sizes, self.settings.max_loss / 100)
             added = [size for size in refined if size not in sizes]
             if added:
@@ -389,7 +388,7 @@ def found(
         columns: Columns of head tables that can serve as scores.
         counted: Whether earlier searches are known.
     """
-    metric, level, outcome = find_metric(task.metrics[0]), search_level(settings.confidence, number), selection.outcome
+    metric, level, outcome = task.metric, search_level(settings.confidence, number), selection.outcome
     total = max(len(heads) for heads in orders[0].sets) + 1
     baseline, _ = orders[0].test_results.scores(metric)
     search = PruneSearch(

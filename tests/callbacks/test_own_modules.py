@@ -172,7 +172,7 @@ def test_a_score_of_ones_own_is_that_of_a_loop_of_hooks(tmp_path: Path) -> None:
                 disabled = f1_score(labels, answers(module, list(val), mine))
             assert effects.loc[f"l{layer:02}h{head:02}"].delta == pytest.approx(disabled - before)
     assert (effects.low_simultaneous <= effects.delta + 1e-12).all()
-    subprocess.run([sys.executable, "-m", "bertsecrets", "report", str(folder)], check=True)
+    subprocess.run([sys.executable, "-m", "bertsecrets", "report", f"run={folder}"], check=True)
     assert "own_f1" in (folder / "report.html").read_text("utf-8")
 
 
