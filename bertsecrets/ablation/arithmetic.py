@@ -1,7 +1,7 @@
-"""How a sweep computes: linear layers in fp32 by PyTorch or oneDNN, and clear pairs of a screened sweep in bf16.
+"""Arithmetic of a sweep: fp32 linear layers by PyTorch or oneDNN, and clear-cut pairs of a screened sweep in bf16.
 
-The processor and the size of the model decide. Timing would depend on the load of the machine, and the same command
-could then give different numbers.
+The choice depends on the processor and the size of the model. A choice by timing would depend on the load of the
+machine, so the same command could give different numbers.
 """
 
 from collections.abc import Iterator
@@ -24,12 +24,11 @@ at .6 of its fp32 speed in bf16. The exact limit, GPUs and Intel processors were
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How linear layers in fp32 are computed, and in what precision a screened sweep evaluates clear pairs.
+    """How linear layers in fp32 are computed, and the precision in which a screened sweep evaluates clear-cut pairs.
 
     Args:
-        precision: ``bf16-mixed``, or ``32-true``: no pass in another precision than the trainer's.
-        reason: Why bf16 passes beside the trainer's are out of the question, as a part of a sentence; None if they are
-            not.
+        precision: ``bf16-mixed``, or ``32-true``: all passes are in the trainer's precision.
+        reason: Why passes in bf16 are not possible, as a part of a sentence; None if they are possible.
         onednn: Whether linear layers in fp32 are computed by oneDNN.
     """
 
@@ -39,9 +38,9 @@ class Arithmetic:
 
 
 def preferred(encoder: Encoder) -> tuple[Precision, bool]:
-    """The precision of a screened sweep's clear pairs, and whether oneDNN computes fp32 linear layers.
+    """The precision of a screened sweep's clear-cut pairs, and whether oneDNN computes fp32 linear layers.
 
-    A GPU or an x86 processor with instructions for bf16 takes bf16.
+    bf16 is used on a GPU, and on an x86 processor with bf16 instructions.
     """
     device = next(encoder.base.parameters()).device
     if encoder.model.config.hidden_size < _WIDE:
@@ -54,11 +53,11 @@ def preferred(encoder: Encoder) -> tuple[Precision, bool]:
 
 
 def why_not_bf16(encoder: Encoder, autocast: Autocast, unscreened: str | None = None) -> str | None:
-    """Why passes in bf16 beside those of the trainer are out of the question; None if they are not.
+    """Why passes in bf16 in addition to the trainer's are not possible; None if they are.
 
     Args:
         encoder: The model, on its device.
-        autocast: Context manager of the trainer's passes.
+        autocast: Context manager for the trainer's passes.
         unscreened: Why the sweep cannot be screened, as a part of a sentence; None if it can.
     """
     if unscreened is not None:
@@ -74,18 +73,16 @@ def why_not_bf16(encoder: Encoder, autocast: Autocast, unscreened: str | None = 
             )
     if weight.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return None
-    return None if weight.device.type == "cpu" else "this accelerator has no bf16"
+    return None if weight.device.type == "cpu" else "this accelerator does not support bf16"
 
 
 def in_bf16(autocast: Autocast, device: str) -> Autocast:
-    """The context of a pass in bf16 on this type of device: weights and inputs of products are rounded, the rest is
-    fp32.
-    """
+    """Context of a pass in bf16 on a type of device: weights and inputs of products are rounded, the rest is fp32."""
     return _within(autocast, lambda: torch.autocast(device, torch.bfloat16))
 
 
 def by_onednn(autocast: Autocast) -> Autocast:
-    """The context of a pass with linear layers in fp32 by oneDNN, except where gradients are needed."""
+    """Context of a pass whose fp32 linear layers are computed by oneDNN, except where gradients are needed."""
     return _within(autocast, OneDnnLinear)
 
 

@@ -1,4 +1,4 @@
-"""Attention to special tokens, or from them, blocked in all heads at once: does the model need it?"""
+"""Blocking attention to or from special tokens in all heads at once: does the model need it?"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ from bertsecrets.task_heads.base import Metric, output_of
 
 Direction = Literal["to", "from"]
 DIRECTIONS: dict[Direction, str] = {"to": "redirect", "from": "isolate"}
-"""What is blocked, and the override mode that does it."""
+"""What is blocked, and the override mode that blocks it."""
 
 
 _SETTING = "analysis.block_attention.tokens"
@@ -52,7 +52,7 @@ def blocked_answers(encoder: Encoder, batch: Batch, token_id: int, direction: Di
 def judged(
     metric: Metric, paired: PairedPredictions, blocked: Sequence[tuple[str, Direction]], judging: Judging
 ) -> list[Blocked]:
-    """The effects as verdicts, corrected over all of them.
+    """The effects and their verdicts, corrected for the number of effects.
 
     Args:
         metric, paired, judging: As for :func:`~bertsecrets.ablation.verdicts.judge`.
@@ -80,12 +80,12 @@ def judged(
 
 
 def over_seeds(runs: Sequence[Sequence[Blocked]]) -> list[Blocked]:
-    """The effects as a statement about other seeds and other examples: those of the run if there is one.
+    """The effects over seeds and examples; those of the run if there is only one.
 
-    The rows do not say how the errors of two seeds go together on their examples: they count as going the same way.
+    The rows do not contain the correlation between the errors of two seeds; it is taken to be 1.
 
     Args:
-        runs: The rows of runs that differ by seed; what one lacks is left out.
+        runs: The rows of runs that differ by seed; effects that a run lacks are left out.
     """
     if len(runs) == 1:
         return list(runs[0])
@@ -115,7 +115,7 @@ def over_seeds(runs: Sequence[Sequence[Blocked]]) -> list[Blocked]:
 
 
 class Blocking(Experiment):
-    """Attention to special tokens, or from them, blocked in all heads at once."""
+    """Attention to or from special tokens, blocked in all heads at once."""
 
     name = "blocking"
     title = "Attention to and from special tokens blocked"
@@ -124,19 +124,19 @@ class Blocking(Experiment):
 
 
 class BlockAttention(Analysis):
-    """Test whether the model needs attention to special tokens, and what these tokens gather.
+    """Test whether the model needs attention to special tokens, and what these tokens collect from others.
 
-    A pass of the whole model with nothing blocked, and one for each token and direction.
+    Runs one pass of the whole model with nothing blocked, and one for each token and direction.
 
     Args:
-        ablation: How effects are judged; its ``evaluation`` and ``max_examples`` choose the examples.
+        ablation: How effects are tested; its ``evaluation`` and ``max_examples`` choose the examples.
         tokens: The special tokens, of ``sep`` and ``cls``.
 
     Raises:
-        UserError: If a token is unknown or missing in the tokenizer, or the task has no labels.
+        UserError: If a token is unknown or missing from the tokenizer, or the task has no labels.
     """
 
-    without_labels = "the effect of blocking attention cannot be scored"
+    without_labels = "the effect of blocking attention cannot be measured"
 
     @typed
     def __init__(

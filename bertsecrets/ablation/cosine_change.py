@@ -1,4 +1,4 @@
-"""How far disabling a head moves the cosine similarity of sentence pairs."""
+"""How much disabling a head changes the cosine similarity of sentence pairs."""
 
 import math
 
@@ -14,17 +14,17 @@ class CosineChange(Experiment):
     """Mean absolute change of the cosine of two sentences' embeddings when a head is disabled in both."""
 
     name = "cosine_change"
-    title = "How far disabling a head moves the cosine similarity"
+    title = "How much disabling a head changes the cosine similarity"
     shown = Shown(
-        about="Each sentence is embedded by itself, and the model's answer for a pair is the cosine of the two "
-        "embeddings; a head is "
-        "disabled in both sentences. Gold similarities are scaled to 0..1, on which only the loss depends.",
+        about="Each sentence is embedded separately, and the prediction for a pair is the cosine of the two "
+        "embeddings; a head is disabled in both sentences. Gold similarities are scaled to 0..1, which affects "
+        "only the loss.",
     )
     columns = (Column("mean_change", "mean absolute change of the cosine", "change of cosine", keep="high"),)
 
 
 def cosine_change(outcomes: Outcomes) -> HeadGrid | None:
-    """The mean absolute change over pairs with its standard error, of heads disabled alone; None if there are none.
+    """Mean absolute change over pairs, with its standard error, for each head disabled alone; None without such heads.
 
     Args:
         outcomes: A sweep over pairs, with cosines as logits.

@@ -1,4 +1,4 @@
-"""Direct and total effect of disabling a head: how much of the harm later layers undo, or add (self-repair)."""
+"""Direct and total effects of disabling a head: how much of the harm later layers undo (self-repair) or add."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,14 +30,14 @@ DIRECT, TOTAL, UNDONE = "direct", "total", "undone"
 
 
 class DirectEngine(Engine):
-    """An engine whose variants reach the answer by the residual stream alone.
+    """An engine whose variants affect the output through the residual stream only.
 
     The layer of the disabled head runs as usual. In every later layer the outputs of attention and of the feed-forward
-    network are those of the unedited model, added to the changed residual stream; layer normalisation runs on the sum.
-    If the task head reads the first token alone, no other token is computed.
+    network are those of the unedited model, added to the changed residual stream; layer normalisation is applied to the
+    sum. If the task head reads only the first token, only that token is computed.
 
-    Args and errors as :class:`~bertsecrets.ablation.engine.Engine`; UserError also if the family's passes cannot be
-    started in the middle.
+    Args and errors are those of :class:`~bertsecrets.ablation.engine.Engine`; also raises UserError if passes of the
+    model's family cannot start at a given layer.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -45,7 +45,7 @@ class DirectEngine(Engine):
         self.pass_type = _DirectPass
         if not self.shares:
             raise UserError(
-                "Direct effects need an adapter that runs single layers, and model type "
+                "Direct effects need an adapter that runs single layers, but model type "
                 f"'{self.encoder.base.config.model_type}' has none; add one in bertsecrets/models/families."
             )
 
@@ -61,7 +61,7 @@ class _DirectPass(EnginePass):
     def _branches(
         self, layer: nn.Module, output_BSD: Tensor, hidden_BSD: Tensor
     ) -> tuple[tuple[nn.Linear, Tensor], ...]:
-        """The linear maps that write to the residual stream, with their outputs: of the heads, and of the network."""
+        """The linear maps (attention, feed-forward) that write to the residual stream, with their outputs."""
         called: list[tuple[nn.Linear, Tensor]] = []
         with ExitStack() as stack:
             for module in layer.modules():
@@ -73,14 +73,14 @@ class _DirectPass(EnginePass):
 
                     stack.callback(module.register_forward_hook(keep).remove)
             self.family.after_heads(layer, output_BSD, hidden_BSD)
-        # In the order of a layer: the projection of the heads first, the network's output last.
+        # In the order in which a layer runs: attention's output projection first, the feed-forward output last.
         return called[0], called[-1]
 
     def descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
-        """Carry the residual stream through the later layers, whose own outputs are those of the clean pass."""
+        """Pass the residual stream through the later layers, whose own outputs are those of the clean pass."""
         if self.first_only:
             hidden_RSD = hidden_RSD[:, :1]
-        # Post-norm layers normalise every sum, so each later one must run, though its branches are fixed.
+        # Post-norm layers normalise every sum, so each later layer must run although its branches are fixed.
         for later in range(layer, self.encoder.num_layers):
             output_BSD = self.layers[later].output_BSD[self.first : self.last, : hidden_RSD.shape[1]]
             with self._frozen(later, hidden_RSD.shape[1], len(nodes)):
@@ -103,12 +103,12 @@ class _DirectPass(EnginePass):
 
 
 class DirectEffects(Measure):
-    """Direct and total effect on the loss of disabling a head.
+    """Direct and total effects of disabling a head on the loss.
 
     The total effect is the loss of an example with the head disabled, minus its loss without. For the direct effect,
     later layers add to the residual stream what they add in the unedited model (path patching, Goldowsky-Dill et al.
     2023): they do not react to the missing head. Their layer normalisations do, which rescale the changed residual
-    stream: a post-norm encoder such as BERT has one after every sum, and no path from a head to the answer avoids them.
+    stream: a post-norm encoder such as BERT has one after every sum, so no path from a head to the output avoids them.
 
     Columns:
         ``direct``, ``total``: rise of the loss.
@@ -119,7 +119,7 @@ class DirectEffects(Measure):
     """
 
     name = "direct_effect"
-    title = "Direct and total effect of heads"
+    title = "Direct and total effects of heads"
     shown = Shown(compared=False, reads_task=True)
     presenter = "bertsecrets.present.importance:DIRECT_EFFECTS"
     columns = (
@@ -144,7 +144,7 @@ class DirectEffects(Measure):
         self.early_sums += torch.stack([part_B.sum() for part_B in parts])
 
     def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[EarlyHeads]:
-        """Both effects of all heads below the last layer together."""
+        """Both effects, summed over all heads below the last layer."""
         count, *sums = self.early_sums.tolist()
         if count < 2 or grid.num_layers < 2:
             return [EarlyHeads(self.mode, None, None, None)]
@@ -175,19 +175,19 @@ def take_effects(
     context: Callable[[], Any],
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Add the effects of disabling each head to a measure.
+    """Feed a measure with the effects of disabling each head.
 
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head.
         batches: Labelled examples; moved to the model's device.
         measure: Receives the effects of disabling heads in its mode.
-        replacements: What the mode takes its replacements from.
+        replacements: The replacements that the mode uses.
         max_tokens: See :class:`~bertsecrets.ablation.engine.Engine`.
         context: Entered around every pass, e.g. the trainer's autocast.
         progress: Called with 1 after each batch.
 
     Raises:
-        UserError: If an example has no label, or the family's passes cannot be started in the middle.
+        UserError: If an example has no label, or passes of the model's family cannot start at a given layer.
     """
     encoder, replacements = describe(model), replacements or Replacements()
     plan = Plan(
@@ -200,7 +200,7 @@ def take_effects(
     for on_host in batches:
         batch = on_host.to(engines[0].device)
         if batch.label_B is None:
-            raise UserError("Effects need labelled examples to judge the loss by; choose a labelled split.")
+            raise UserError("Effects on the loss need labelled examples; choose a labelled split.")
         donors = () if replacements.donors is None else replacements.donors.of(on_host)
         passed = [donor.to(engines[0].device).inputs() for donor in donors]
         with context():
@@ -220,14 +220,14 @@ def take_effects(
 
 
 class EffectsOfHeads(Analysis):
-    """Disable each head with and without the reaction of later layers.
+    """Measure the effect of disabling each head with and without the reaction of later layers.
 
     Args:
         ablation: How heads are disabled; its ``mode`` and ``evaluation`` are used.
         max_examples: A random sample of this many examples; None for all.
 
     Raises:
-        UserError: If the task has no labels, or the model's family cannot be started in the middle of a pass.
+        UserError: If the task has no labels, or passes of the model's family cannot start at a given layer.
     """
 
     without_labels = DISABLING

@@ -1,4 +1,4 @@
-"""Effects of disabling every head or layer in the runs of a condition, and their verdicts over seeds."""
+"""Effects of disabling each head or layer in the runs of a condition, and their verdicts over seeds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,15 +22,16 @@ class Effects:
         delta_RLH: Changes of the score, ``[replicates, layers, heads]``; a whole layer is one head.
         certain_RLH: Which of them are significant.
         needed_RLH: Which heads are needed.
-        dispensable_RLH: Of which heads a loss that matters is ruled out.
+        dispensable_RLH: For which heads a loss of the margin or more is ruled out.
         limits_RLH2: Limits of each run's changes that hold for all of its heads together.
         baseline_R: Scores of the models with nothing disabled.
-        count: Examples; the most that a head has where they differ.
-        fewest: The fewest that a head has.
+        count: Number of examples; the largest over heads where they differ.
+        fewest: The smallest number of examples over heads.
         metric, mode: The score, and the mode of disabling.
         false_discovery_rate: Of significant changes.
-        screened: Whether some run evaluated only the pairs whose prediction may change.
-        judge: Gives the verdicts over seeds, asked once and only where they are read: it reads all predictions again.
+        screened: Whether any run evaluated only the pairs whose prediction may change.
+        judge: Returns the verdicts over seeds. Called once, and only if they are needed, because it reads all
+            predictions.
     """
 
     delta_RLH: NDArray[np.float64]
@@ -49,19 +50,17 @@ class Effects:
 
     @cached_property
     def over(self) -> OverSeeds | None:
-        """The verdicts over seeds; None for one seed, and where seeds cannot be judged together."""
+        """The verdicts over seeds; None for a single seed, and where seeds cannot be combined."""
         return self.judge()
 
     @property
     def judged(self) -> bool:
-        """Whether there is a verdict on each head: of the only seed, or over seeds."""
+        """Whether each head has a verdict: of the only seed, or over seeds."""
         return len(self.delta_RLH) == 1 or self.over is not None
 
     @property
     def needed_LH(self) -> NDArray[np.bool_]:
-        """Which heads are needed: over seeds, or by the only seed; none where several seeds cannot be judged
-        together.
-        """
+        """Which heads are needed, over seeds or by the only seed; none where several seeds cannot be combined."""
         return self._with_verdict(NEEDED, self.needed_RLH)
 
     @property
@@ -92,7 +91,7 @@ class Effects:
 
     @property
     def what(self) -> str:
-        """Metric and mode, as shown in tables."""
+        """Metric and mode, as printed in tables."""
         return f"{self.metric} ({self.mode}{', screened' * self.screened})"
 
 
@@ -103,12 +102,12 @@ def effects(
     label: str = "",
     mode: str | None = None,
 ) -> Effects | None:
-    """Effects of every head or layer (``kind``); None if no replicate disabled any.
+    """Effects of each head or layer (``kind``); None if no replicate disabled any.
 
     Args:
         replicates: The runs of a condition.
         kind: Name of a kind of components.
-        judged: Verdicts over seeds by condition, where the caller has them.
+        judged: Verdicts over seeds by condition, if the caller already has them.
         label: The condition.
         mode: The mode of disabling; None for the first of each run.
     """

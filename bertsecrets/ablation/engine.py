@@ -1,4 +1,4 @@
-"""The engine: exact logits of every variant of a plan, sharing the work that variants have in common."""
+"""The engine: exact logits for every variant of a plan, sharing computation between variants."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +36,14 @@ from bertsecrets.task_heads.sequence import SEQUENCE
 _log = logging.getLogger(__name__)
 
 TOKENS_ON_CPU = 1024
-"""Tokens per pass through a layer: few enough for the feed-forward activations to stay in the cache."""
+"""Tokens per pass through a layer: few enough for the feed-forward activations to fit into the cache."""
 
 TOKENS_ON_ACCELERATOR = 32768
 
 
 @dataclass(frozen=True)
 class LayerEdit:
-    """What a variant changes in a layer: heads that it disables, and names of parts that it leaves out."""
+    """What a variant changes in a layer: the heads that it disables, and the names of the parts that it leaves out."""
 
     heads: tuple[int, ...] = ()
     parts: tuple[str, ...] = ()
@@ -55,25 +55,25 @@ class LayerEdit:
 class Engine:
     """Run every variant of a plan over batches, one batch at a time.
 
-    Variants that agree up to a layer share one pass up to it: the layers below the first that a variant changes are
-    those of the clean pass, a layer's head variants share one attention computation, and if the task head reads only
-    the first token, the last layer is computed for that token only. Families without an adapter, those with passes that
-    cannot be started in the middle, and models whose own forward gives other logits than their family's layers and head
-    (:func:`~bertsecrets.ablation.partial_passes.check_forward`, at each batch) run once for each variant instead (see
-    ``shares``).
+    Variants that are identical up to a layer share one pass up to it: the layers below the first that a variant changes
+    are those of the clean pass, a layer's head variants share one attention computation, and if the task head reads
+    only the first token, the last layer is computed for that token only. Families without an adapter, families whose
+    passes cannot start at a given layer, and models whose own forward gives logits that differ from those of their
+    family's layers and head (:func:`~bertsecrets.ablation.partial_passes.check_forward`, at each batch) run one whole
+    pass for each variant instead (see ``shares``).
 
     Args:
         model: Any module that holds a transformers encoder with a task head.
         plan: A plan for a model of this size.
         constants_LHd: A vector for each head, for modes that need one, see
             :func:`bertsecrets.attention.override.override`.
-        max_tokens: Limit on the tokens (rows times length) in one pass through a layer; None for the device's
-            default. Halved, with a warning, when memory runs out.
+        max_tokens: Limit on the number of tokens (rows times length) in one pass through a layer; None for the device's
+            default. Halved, with a warning, if memory runs out.
 
     Raises:
         UserError: If the plan is for a model of another size, the model has pruned heads or no classification head,
-            ``constants_LHd`` is missing or of another shape, or the plan leaves out parts of layers and the model's
-            family does not say where they are.
+            ``constants_LHd`` is missing or of another shape, or the plan leaves out parts of layers whose location the
+            model's family does not define.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class Engine:
         self.shares = shares_passes(self.encoder, plan)
         if not continues(self.encoder):
             _log.warning(
-                f"Model type '{self.encoder.base.config.model_type}' cannot be started in the middle of a pass: every "
-                "variant takes a whole forward pass."
+                f"Passes of model type '{self.encoder.base.config.model_type}' cannot start at a given layer, so "
+                "every variant needs a whole forward pass."
             )
         self.edits_VL: list[list[LayerEdit]] = [
             [
@@ -123,34 +123,34 @@ class Engine:
     ) -> tuple[Tensor, Tensor]:
         """Logits of the unedited model, ``[B, C]``, and of every variant, ``[B, V, C]``; float32 or wider.
 
-        Of other heads than of sequences, answers (:class:`~bertsecrets.task_heads.base.TaskHead`) instead of logits.
+        For heads other than sequence heads, answers (:class:`~bertsecrets.task_heads.base.TaskHead`) instead of logits.
 
-        The model runs in evaluation mode and then returns to its former mode; no random number is drawn. With
-        donors a variant's logits are their mean over the draws.
+        The model runs in evaluation mode and then returns to its previous mode; no random numbers are drawn. With
+        donors, a variant's logits are the mean over the draws.
 
         Args:
             inputs: Keyword arguments of the model with ``attention_mask``, on its device.
-            progress: Called with the number of variants newly finished for the whole batch.
-            donors: For modes that need donors: for each draw the keyword arguments of the model with one other example
-                for each example of the batch.
+            progress: Called with the number of variants newly completed for the whole batch.
+            donors: For modes that need donors: for each draw, the keyword arguments of the model for one other example
+                per example of the batch.
             gradients: Whether gradients flow from the logits to ``constants_LHd``; activations are kept for them.
             head: What the model's head predicts.
-            label_B: The labels, for heads whose answers count what is right.
+            label_B: The labels, for heads whose answers are counts of correct predictions.
 
         Raises:
-            UserError: If a mode that needs donors has none, or memory runs out on a single variant.
+            UserError: If the mode needs donors and there are none, or memory runs out for a single variant.
         """
         self.head = head
         takes_donors = ModeNeed.DONORS in self.mode.needs
         if takes_donors and not donors:
             raise UserError(
-                f"Mode '{self.mode.name}' needs other examples to take the heads' outputs from; pass them as donors."
+                f"Mode '{self.mode.name}' takes the heads' outputs from other examples; pass these as donors."
             )
         with evaluating(self.encoder.model), torch.set_grad_enabled(gradients):
             if not takes_donors:
                 return self._draw(inputs, None, progress, label_B)
             counted = _DrawsCounted(len(donors), progress)
-            # Mean logits, not mean losses: a variant has one prediction for an example.
+            # Mean logits, not mean losses, because a variant has one prediction per example.
             draws = [self._draw(inputs, donor, counted.advance, label_B) for donor in donors]
             return draws[0][0], torch.stack([logits_BVC for _, logits_BVC in draws]).mean(0)
 
@@ -163,35 +163,35 @@ class Engine:
     ) -> tuple[Tensor, Tensor]:
         if not self.shares:
             return self._one_by_one(inputs, donors, progress, label_B)
-        # Until the passes fit: the limit that works is kept for the batches to come.
+        # Until the passes fit; the limit that works is kept for the following batches.
         while True:
             try:
                 return self.pass_type(self, inputs, donors, label_B).run(progress)
             except OwnForwardError:
-                # Of other kinds of passes, a whole one gives another effect.
+                # For other kinds of passes, a whole pass would give a different effect.
                 if self.pass_type is not EnginePass:
                     raise
                 break
             except RuntimeError as error:
-                # PyTorch has no class of its own for memory that runs out on a CPU.
+                # PyTorch has no exception class for running out of memory on a CPU.
                 if not is_out_of_memory(error):
                     raise
-                # The pass starts anew: the one that failed has filled in the logits of some variants only.
+                # The pass starts over: the failed one has filled in the logits of only some variants.
                 self._halve(inputs, error)
         self.shares = False
         _log.warning(
-            f"{type(self.encoder.model).__name__} does not compute its logits from its family's layers and head alone: "
-            "every variant takes a whole forward pass."
+            f"{type(self.encoder.model).__name__} does not compute its logits from its family's layers and head "
+            "alone, so every variant needs a whole forward pass."
         )
         return self._one_by_one(inputs, donors, progress, label_B)
 
     def _halve(self, inputs: Mapping[str, Tensor], error: RuntimeError) -> None:
         rows, length = inputs["attention_mask"].shape
-        # A limit beyond what the batch takes could be halved without any effect.
+        # Halving a limit larger than what the batch takes would have no effect.
         largest = min(self.max_tokens, rows * length * len(self.plan.variants))
         if largest < 2 * length:
             raise UserError(
-                f"Memory ran out on a single variant of a batch of {rows} examples of {length} tokens; lower "
+                f"Memory ran out for a single variant of a batch of {rows} examples of {length} tokens; lower "
                 "task.training.batch_size or task.training.max_length."
             ) from error
         self.max_tokens = largest // 2
@@ -220,7 +220,7 @@ class Engine:
         return wide(clean_BC), torch.stack(logits, 1)
 
     def answers(self, inputs: Mapping[str, Any], label_B: Tensor | None) -> Tensor:
-        """Answers ``[B, F]`` of one whole pass."""
+        """Answers ``[B, F]`` from one whole pass."""
         return self.head.answers(self.head.output(self.encoder.model, inputs, label_B), label_B)
 
     def replaced(
@@ -231,14 +231,14 @@ class Engine:
         edited_R1H1: Tensor,
         donated_RSHd: Tensor | None = None,
     ) -> Tensor:
-        """The heads' outputs ``[R, S, H * d]`` with the edited ones replaced as the plan's mode says.
+        """The heads' outputs ``[R, S, H * d]``, with the edited ones replaced according to the plan's mode.
 
         Args:
             layer: The layer of the heads.
             output_RSD: Their outputs, concatenated.
             value_RHd: Mean value of each head over the real tokens.
             edited_R1H1: Which heads to replace, bool.
-            donated_RSHd: Outputs of the donors.
+            donated_RSHd: The donors' outputs.
         """
         output_RSHd = output_RSD.unflatten(-1, (self.encoder.num_heads, -1))
         new_RSHd = self.replacement(layer, output_RSHd, lambda: value_RHd, donated_RSHd).to(output_RSD.dtype)
@@ -251,7 +251,7 @@ class Engine:
         values: Callable[[], Tensor],
         donated_RSHd: Tensor | None = None,
     ) -> Tensor:
-        """The replacement of every head's output in the plan's mode; ``values`` computes their mean values."""
+        """The replacement for every head's output in the plan's mode; ``values`` computes the heads' mean values."""
         constants_LHd = self.constants_LHd
         constants_Hd = None if constants_LHd is None else constants_LHd[layer].to(output_RSHd)
         heads = Heads(layer, output_RSHd, values, constants_Hd=constants_Hd, donated_BSHd=donated_RSHd)
@@ -271,10 +271,10 @@ class SimilarityEngine(Engine):
 
 
 class OutcomeEngine(Engine):
-    """The same for anybody's module, whose pass does more than its encoder's: one whole pass for each variant.
+    """The same for any module, whose pass may do more than its encoder's: one whole pass for each variant.
 
     Args:
-        outcome: From the arguments of a pass to its answers ``[B, C]``: logits, or one number for each example.
+        outcome: Maps the arguments of a pass to its answers ``[B, C]``: logits, or one number per example.
     """
 
     def __init__(
@@ -294,13 +294,13 @@ def engine_for(model: nn.Module) -> type[Engine]:
 
 
 def continues(encoder: Encoder) -> bool:
-    """Whether a forward pass can start at any layer, so that variants can share the layers below their edits."""
+    """Whether a forward pass can start at any layer, which lets variants share the layers below their edits."""
     return encoder.family is not None and encoder.family.continues(encoder.model)
 
 
 def shares_passes(encoder: Encoder, plan: Plan) -> bool:
-    """Whether variants of a plan share passes: they can start at any layer, and need no token's own values or
-    weights.
+    """Whether variants of a plan share passes: passes can start at any layer, and the mode needs no values or weights
+    of single tokens.
     """
     return continues(encoder) and not find_mode(plan.mode).needs & PER_TOKEN
 
@@ -315,8 +315,8 @@ def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
         width = encoder.num_heads * encoder.head_dim
         if site.projection is not None and site.projection.in_features != width:
             raise UserError(
-                f"The heads of layer {layer} have {site.projection.in_features} outputs in all instead of {width}: "
-                "heads were pruned or merged; disable heads of the model before pruning."
+                f"The heads of layer {layer} have {site.projection.in_features} outputs in total instead of {width}, "
+                "so heads were pruned or merged; disable heads of the model before pruning."
             )
     if any(variant.parts for variant in plan.variants):
         check_parts(encoder)
@@ -326,14 +326,14 @@ def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
 
 
 class _DrawsCounted:
-    """Report a variant once it is finished in every draw."""
+    """Reports a variant once it is complete in every draw."""
 
     def __init__(self, draws: int, progress: Callable[[int], object] | None) -> None:
         self.draws, self.progress = draws, progress
         self.finished = self.reported = 0
 
     def advance(self, variants: int) -> None:
-        """Add variants that are finished in one more draw."""
+        """Add variants that are complete in one more draw."""
         self.finished += variants
         due = self.finished // self.draws
         if self.progress is not None and due > self.reported:
@@ -342,10 +342,10 @@ class _DrawsCounted:
 
 
 class EnginePass:
-    """One pass of a batch through the layers, with all variants.
+    """One pass of a batch through the layers with all variants.
 
-    A *node* is a set of variants that have been equal so far. The rows of a tensor are the examples of all nodes, node
-    by node (R = nodes times examples).
+    A *node* is a set of variants that have been identical so far. The rows of a tensor are the examples of all nodes,
+    node by node (R = nodes times examples).
     """
 
     def __init__(
@@ -384,7 +384,7 @@ class EnginePass:
 
     def run(self, progress: Callable[[int], object] | None) -> tuple[Tensor, Tensor]:
         batch, length = self.real_BS.shape
-        # Parts of equal size, not one of the rest: each costs the same launches.
+        # Parts of equal size rather than a small last part: each costs the same number of kernel launches.
         parts = -(-batch * length // max(self.engine.max_tokens, length))
         size = -(-batch // parts)
         starts = range(0, batch, size)
@@ -405,7 +405,7 @@ class EnginePass:
         for layer, clean in enumerate(self.layers):
             leaving = [variant for variant in remaining if self.engine.edits_VL[variant][layer]]
             if leaving:
-                # A variant leaves at its lowest edit; its higher ones are made on the way up.
+                # A variant branches off at its lowest edit; its higher edits are made on the way up.
                 remaining = [variant for variant in remaining if variant not in set(leaving)]
                 part = slice(self.first, self.last)
                 self._branch(layer, clean.hidden_BSD[part], clean.output_BSD[part], clean.value_BHd[part], [leaving])
@@ -413,7 +413,7 @@ class EnginePass:
     def _branch(
         self, layer: int, hidden_RSD: Tensor, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]
     ) -> None:
-        """Continue with the variants of each node that change this layer, in shares of limited size."""
+        """Continue with the variants of each node that change this layer, in parts of limited size."""
         children: list[tuple[int, list[int]]] = []
         for parent, node in enumerate(nodes):
             children += [(parent, variants) for edits, variants in self._by_edits(node, layer).items() if edits]
@@ -425,7 +425,7 @@ class EnginePass:
         for start in range(0, len(children), size):
             part = children[start : start + size]
             variants_of_part = [variants for _, variants in part]
-            # repeat() copies blocks; indexing by rows would gather each.
+            # repeat() copies blocks; indexing would gather row by row.
             if len(nodes) == 1:
                 sources = [tensor.repeat(len(part), 1, 1) for tensor in (hidden_RSD, output_RSD, value_RHd)]
             else:
@@ -454,7 +454,7 @@ class EnginePass:
 
     def classify(self, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         examples = self.last - self.first
-        # Where the head reads the first token only, the last layer has computed no other.
+        # If the head reads only the first token, the last layer has computed only that one.
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)[:, : hidden_RSD.shape[1]]
         label_R = None
         if self.label_B is not None:
@@ -467,11 +467,11 @@ class EnginePass:
                 self.logits_BVC[self.first : self.last, variant] = logits_BC.to(self.logits_BVC.dtype)
 
     def finish(self, hidden_RSD: Tensor, real_RS: Tensor, label_R: Tensor | None) -> Tensor:
-        """What the head makes of the output of the last layer."""
+        """The head's output for the output of the last layer."""
         return self.engine.head.finish(self.encoder, hidden_RSD, real_RS, label_R)
 
     def _layer(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
-        """Run a whole layer that all variants of a node change equally, or not at all."""
+        """Run a whole layer that all variants of a node change in the same way, or not at all."""
         module = self.encoder.layers[layer]
         arguments = self._arguments(layer, len(nodes))
         if not any(self.engine.edits_VL[node[0]][layer] for node in nodes):
@@ -485,7 +485,7 @@ class EnginePass:
             return skip(rows, hidden_RSD, first_of(module(hidden_RSD, **arguments)))
 
     def _fork(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
-        """Run a layer in which variants of one node differ: those that change it branch off.
+        """Run a layer in which variants of a node differ: those that change it branch off.
 
         Returns:
             The layer's output and the nodes of the variants that do not edit it.
@@ -589,8 +589,8 @@ class EnginePass:
             if name in self.family.unbatched:
                 repeated[name] = value
                 continue
-            # Most layers get the same mask and positions, which are repeated once for all of them.
-            # By identity: the clean pass holds these tensors, so that an id is not used twice.
+            # Most layers get the same mask and positions, which are repeated once for all of them. They are compared by
+            # identity; the clean pass holds these tensors, so ids are unique.
             key = (id(value), copies)
             if key not in self._repeated:
                 self._repeated[key] = repeat_rows(value, len(self.real_BS), self.first, self.last, copies)

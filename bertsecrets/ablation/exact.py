@@ -29,7 +29,7 @@ def exact_sweep(
     store: Store = NOTHING_KEPT,
     progress: Callable[[int], object] | None = None,
 ) -> Outcomes:
-    """Logits of every variant for every example, gathered from all processes.
+    """Compute the logits of every variant for every example, gathered from all processes.
 
     Args:
         model: Any module that holds a transformers encoder with a task head, or a sentence-embedding
@@ -37,14 +37,14 @@ def exact_sweep(
         plan: What to disable.
         batches: This process's share of the examples; moved to the model's device.
         replacements: Constants or donors, for modes ``mean``, ``optimal`` and ``resample``.
-        max_tokens: Limit on tokens, see :class:`bertsecrets.ablation.engine.Engine`.
+        max_tokens: Limit on the number of tokens, see :class:`bertsecrets.ablation.engine.Engine`.
         context: Entered around every batch, e.g. the trainer's autocast.
-        outcome: From the arguments of a pass to its answers, for anybody's module; None for the model's logits.
-        store: Where the outcomes of finished batches are kept, to resume an interrupted sweep.
-        progress: Called with the number of newly finished pairs of a variant and an example.
+        outcome: For other modules, maps the arguments of a pass to its answers; None for the model's logits.
+        store: Where the outcomes of finished batches are saved, to resume an interrupted sweep.
+        progress: Called with the number of newly completed pairs of a variant and an example.
 
     Raises:
-        UserError: If an example has no label, logits are not finite, or the plan and the model do not fit.
+        UserError: If an example has no label, logits are not finite, or the plan does not fit the model.
     """
     replacements = replacements or Replacements()
     make = engine_for(model) if outcome is None else partial(OutcomeEngine, outcome)
@@ -54,7 +54,7 @@ def exact_sweep(
     for on_host in batches:
         batch = on_host.to(engine.device)
         if batch.label_B is None:
-            raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
+            raise UserError("A sweep needs labelled examples; choose a labelled split.")
         key = batch.inputs()
         if batch.head.statistics:
             # Answers count what is right.
@@ -69,7 +69,7 @@ def exact_sweep(
                     batch.inputs(), advance, inputs, head=batch.head, label_B=batch.label_B
                 )
             check_finite(clean_BC, "the model")
-            # One test for all variants; which of them it was is looked for only if it fails.
+            # One check for all variants; the offending one is looked for only if it fails.
             if not logits_BVC.isfinite().all():
                 for variant, logits_BC in zip(plan.variants, logits_BVC.unbind(1), strict=True):
                     check_finite(logits_BC, f"variant '{variant.name}'")

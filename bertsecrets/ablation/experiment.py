@@ -6,11 +6,11 @@ from bertsecrets.results.experiment import Experiment
 
 
 class Disabling(Experiment):
-    """Heads and layers disabled in turn; numbers are in ``ablation.parquet``, those of single heads also in the head
-    table.
+    """Heads and layers, disabled one at a time; results are in ``ablation.parquet``, those of single heads also in the
+    head table.
 
     Args:
-        columns: ``<metric>_<mode>`` and ``<metric>_<mode>_all_but_one``, from the judged grids.
+        columns: ``<metric>_<mode>`` and ``<metric>_<mode>_all_but_one``, from the grids of tested effects.
     """
 
     name = ABLATION

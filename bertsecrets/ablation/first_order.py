@@ -1,6 +1,4 @@
-"""The effect of every variant on every logit to first order: one forward and one backward pass for each logit but
-one.
-"""
+"""First-order effect of every variant on every logit: one forward and one backward pass for each logit except one."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -14,7 +12,7 @@ from bertsecrets.attention.head_outputs import mean_over_real, output_gradients,
 from bertsecrets.models.encoder import Autocast, evaluating
 
 _LESS_THAN_A_PASS = 4
-"""A pass for slopes has so many times fewer tokens than one of the engine, as it keeps the activations of all
+"""A pass for slopes takes this many times fewer tokens than a pass of the engine, as it keeps the activations of all
 layers.
 """
 
@@ -28,9 +26,9 @@ def first_order_changes(
 ) -> Tensor:
     """Estimated changes of every variant's logits, ``[B, V, C]``, float32.
 
-    With o a head's output at a token, r what the mode puts in its place and g the slope of a logit: the sum over tokens
-    of g . (r - o), added up over the heads of a variant (attribution patching, Nanda 2023). Only differences between
-    logits matter, so each logit's change is given relative to that of the first, which is 0.
+    With a head's output o at a token, the mode's replacement r, and the slope g of a logit: the sum of g . (r - o) over
+    tokens and over the heads of a variant (attribution patching, Nanda 2023). Only differences between logits matter,
+    so each logit's change is relative to that of the first, which is 0.
 
     The passes take a few rows at a time, as they keep the activations of all layers.
 
@@ -39,7 +37,7 @@ def first_order_changes(
         inputs: Keyword arguments of the model with ``attention_mask``, on its device.
         context: Context manager of the forward passes, e.g. autocast.
     """
-    # Copies, as tensors made in inference mode cannot be saved for a backward pass.
+    # Copies, because tensors created in inference mode cannot be saved for a backward pass.
     inputs = {name: value.clone() for name, value in inputs.items()}
     rows, length = inputs["attention_mask"].shape
     edited_VLH = engine.edited_VLH.float().to(engine.device)
@@ -54,13 +52,13 @@ def first_order_changes(
 
 
 def _slopes_LBH(engine: Engine, inputs: Mapping[str, Tensor], context: Autocast) -> list[Tensor]:
-    """The first-order effect of every head on each logit but the first, relative to it."""
+    """The first-order effect of every head on each logit except the first, relative to the first."""
     encoder = engine.encoder
     real_BS = inputs["attention_mask"].bool()
     slopes: list[Tensor] = []
     network = encoder.model
     with evaluating(network):
-        # Only differences of logits matter: one pass fewer than there are classes.
+        # Only differences between logits matter, so one pass fewer than there are classes is enough.
         for column in range(1, int(network.config.num_labels or 2)):
             slope_LBH = torch.zeros(encoder.num_layers, len(real_BS), encoder.num_heads, device=engine.device)
 

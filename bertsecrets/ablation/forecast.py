@@ -1,4 +1,4 @@
-"""What a sweep will cost and can show, and how long other work takes, told before it runs."""
+"""What a sweep will cost and can show, and how long other work takes, predicted before it runs."""
 
 import logging
 import math
@@ -33,44 +33,44 @@ from bertsecrets.task_heads import METRICS
 _log = logging.getLogger(__name__)
 
 NOMINAL = {"cpu": 2e11, "cuda": 2e13}
-"""Nominal operations per second by type of device.
+"""Nominal operations per second, by type of device.
 
-Two cores of an AMD EPYC reach about the first; the second is a round figure, not a measurement.
+Two cores of an AMD EPYC reach about the first; the second is a rough figure, not a measurement.
 """
 
 EXACT_UP_TO = 10.0
-"""Without a choice, a sweep of up to so many seconds at the nominal speed of the device is exact."""
+"""By default, a sweep that takes at most this many seconds at the nominal speed of the device is exact."""
 
 FEWEST_SCREENED = 4000
-"""Without a choice, fewer examples are swept exactly: of a head, an audit of a tenth leaves most of a margin of 1 point
-open.
+"""By default, a sweep over fewer examples is exact: for a single head, an audit of a tenth of them leaves most of a
+margin of 1 point open.
 """
 
 FEWEST = 32
-"""The smallest sample that a budget may leave."""
+"""The smallest sample to which a budget may reduce a sweep."""
 
 FLIPS = 0.01
-"""Share of predictions that change without an effect, for which the smallest loss is told."""
+"""Share of predictions assumed to change at random when the smallest detectable loss is reported."""
 
 _PROBE = 8
-"""Fewest examples of the passes that are timed."""
+"""Smallest number of examples in the timed passes."""
 _PROBE_TOKENS = 512
-"""Tokens of the passes that are timed, if the first batch has so many: smaller products are slower."""
+"""Number of tokens in the timed passes, if the first batch has that many: smaller products are slower."""
 
 _SECONDS = 0.1
-"""Each way is timed for so long in a turn, and twice at least: of a small model, a pass is soon disturbed."""
+"""Seconds for which each kind of pass is timed in a turn (at least two passes): short passes are easily disturbed."""
 
 _ACTIVE = 0.3
-"""A screened sweep evaluates about so large a share of the pairs beside the audit."""
+"""Approximate share of the pairs that a screened sweep evaluates in addition to the audit."""
 
 _AGAIN = 0.05
-"""With bf16 about so large a share of the pairs is evaluated in fp32 beside the audit: near a change, and of the
-pilot.
+"""Approximate share of the pairs that a screened sweep with bf16 evaluates in fp32 in addition to the audit: those near
+a change, and those of the pilot.
 """
 
 _PASSES = 5.5
-"""Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and the unedited passes of all
-rounds.
+"""Evaluations that a screened sweep with two classes needs in addition to its pairs: slopes, and the unedited passes of
+all rounds.
 """
 
 
@@ -85,16 +85,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of the exact sweep, of the screened one (None where a sweep cannot be screened), and of a fit before
-    either.
-    """
+    """Seconds of the exact sweep, of the screened one (None if it cannot be screened), and of a fit before either."""
 
     exact: float
     screened: float | None
     fit: float = 0.0
 
     def of(self, kind: str) -> float:
-        """Seconds of a sweep of this kind; of the exact one where it cannot be screened."""
+        """Seconds of a sweep of this kind; of the exact one if it cannot be screened."""
         return self.exact if kind == "exact" or self.screened is None else self.screened
 
     def choice(self, limit: float) -> str:
@@ -106,17 +104,17 @@ class Times:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a sweep in numbers.
+    """The size and predicted cost of a sweep.
 
     Args:
         examples, variants: What is evaluated.
-        measured: Predicted from the measured speed, the screened sweep in this arithmetic.
+        measured: Predicted from the measured speed, with this arithmetic for the screened sweep.
         nominal: Predicted from the nominal speed of the device, in fp32; a choice by these does not depend on the load.
-        reason: Why it cannot, as a part of a sentence.
+        reason: Why the sweep cannot be screened, as a part of a sentence.
         metric: The task's first metric.
         needed: Level of *needed* over all variants (``alpha`` of :class:`bertsecrets.ablation.verdicts.Judging`).
-        family: Most variants of one kind: they are corrected together.
-        arithmetic: Of the sweep; bf16 of a screened one alone.
+        family: The largest number of variants of one kind, which are corrected together.
+        arithmetic: That of the sweep; bf16 is for screened sweeps only.
     """
 
     examples: int
@@ -130,12 +128,13 @@ class Forecast:
     arithmetic: Arithmetic
 
     def decide(self, wish: str | None, budget: float | None = None, limit: float | None = None) -> Decision:
-        """Choose how to sweep: as wished, else by size and nominal time; take a random sample if a budget requires one.
+        """Choose how to sweep: as requested, else by size and nominal time; take a random sample if a budget requires
+        one.
 
         Args:
             wish: ``exact``, ``screened``, ``measured`` to choose by measured time, or None.
-            budget: Measured seconds; None for as long as it takes.
-            limit: Nominal seconds beyond which the sweep is left out.
+            budget: Measured seconds; None for no limit.
+            limit: Nominal seconds beyond which the sweep is skipped.
 
         Raises:
             UserError: If the budget is too small for :data:`FEWEST` examples.
@@ -161,18 +160,20 @@ class Forecast:
         return Decision(kind, sample, self.arithmetic)
 
     def _within(self, budget: float, kind: str) -> int:
-        """How many examples fit into a budget of measured seconds: passes over variants are nearly all of it."""
+        """How many examples fit into a budget of measured seconds, nearly all of which is spent on passes over
+        variants.
+        """
         return min(self.examples, int(self.examples * (budget - self.measured.fit) / self.measured.of(kind)))
 
     def _patience(self, limit: float | None) -> float:
-        """For how many seconds a sweep is exact without a choice."""
+        """The number of seconds up to which a sweep is exact by default."""
         if self.examples >= FEWEST_SCREENED:
             return EXACT_UP_TO
         return math.inf if limit is None else limit - self.nominal.fit
 
     def smallest(self, examples: int) -> float:
-        """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN
-        if none.
+        """The loss of accuracy that is detected with 80 % power if a share of ``FLIPS`` of the predictions changes at
+        random; NaN if none.
         """
         metric = METRICS.get(self.metric)
         # Of statistics, an example counts as many events as it has.
@@ -181,16 +182,16 @@ class Forecast:
         return detectable_loss(FLIPS, examples, 2 * self.needed / self.family)
 
     def in_words(self, decision: Decision, wish: str | None, budget: float | None, limit: float | None = None) -> str:
-        """One line: what is to be done, how long each way takes, and what can be shown."""
+        """One line: what will be done, how long each kind of sweep takes, and what can be detected."""
         kind = decision.kind
-        costs = f"about {duration(self.measured.exact)} exactly"
+        costs = f"exact sweep about {duration(self.measured.exact)}"
         if self.measured.screened is not None:
-            costs += f", {duration(self.measured.screened)} screened{_in_words(decision.arithmetic)}"
+            costs += f", screened sweep about {duration(self.measured.screened)}{_in_words(decision.arithmetic)}"
         if self.measured.fit:
             costs += f", after a fit of about {duration(self.measured.fit)}"
         smallest = self.smallest(decision.examples)
         shown = (
-            f"; a loss of {number(100 * smallest, 1)} points of accuracy or more is found with 80 % power if 1 % of "
+            f"; an accuracy loss of {number(100 * smallest, 1)} points or more is detected with 80 % power if 1 % of "
             "the predictions also change at random"
             if math.isfinite(smallest)
             else ""
@@ -203,10 +204,10 @@ class Forecast:
         elif wish is None and self.measured.screened is not None:
             other = "screened" if kind == "exact" else "exact"
             by_nominal = budget is None and self.measured.choice(self._patience(limit)) != kind
-            why = "chosen by nominal speed, whatever the load; " if by_nominal else ""
+            why = "chosen by nominal speed, regardless of the load; " if by_nominal else ""
             how += f" ({why}ablation.sweep={other} for the other)"
         if decision.examples < self.examples:
-            how += f" of {decision.examples:,} random examples, which fit into the budget; intervals are wider for it"
+            how += f" of {decision.examples:,} random examples, which fit into the budget; this widens the intervals"
         return f"Disabling {self.variants:,} variants on {self.examples:,} examples: {costs}{shown}. {how}."
 
 
@@ -217,17 +218,17 @@ def forecast(
     precision: Precision | None,
     onednn: bool | None = None,
 ) -> Forecast:
-    """Predict the time of a sweep from that of a few forward passes; the same on all processes.
+    """Predict the duration of a sweep from that of a few forward passes; the same on all processes.
 
     Args:
-        context: The model and its examples; a part of this process's first batch is the probe.
+        context: The model and its examples; part of this process's first batch is timed.
         plan: What is disabled.
         settings: Those of the sweep.
-        precision: Of a screened sweep; None to choose by processor.
-        onednn: Whether oneDNN computes fp32 linear layers, where it can; None to choose by processor.
+        precision: Precision of a screened sweep; None to choose by processor.
+        onednn: Whether oneDNN computes fp32 linear layers if it can; None to choose by processor.
 
     Raises:
-        UserError: If ``precision`` is ``bf16-mixed`` and bf16 is out of the question.
+        UserError: If ``precision`` is ``bf16-mixed`` but bf16 is not possible.
     """
     encoder, autocast = context.encoder, context.autocast
     # An exact sweep takes a pass for each draw of other examples.
@@ -236,8 +237,8 @@ def forecast(
     device = next(encoder.base.parameters()).device
     no_bf16 = None if precision == FP32 else why_not_bf16(encoder, autocast, reason)
     by_processor, by_onednn_here = preferred(encoder)
-    # All processes must decide alike: by the most tokens, and by what suits every processor.
-    # A maximum also serves as "any".
+    # All processes must make the same decision: by the largest number of tokens, and by what suits every processor. A
+    # maximum also serves as "any".
     shared = Reduced(torch.zeros(4, dtype=torch.float64), "max").to(float64_device(device))
     here = [
         _nominal_seconds(encoder, _tokens(context, settings.max_examples)),
@@ -263,7 +264,7 @@ def forecast(
     seconds = dict(zip(contexts, _seconds(context, settings.max_examples, [*contexts.values()]), strict=True))
     fp32 = seconds["onednn" if uses_onednn else "trainer"]
     pairs = pair_evaluations(encoder, plan)
-    # Slopes take a forward and a backward pass for each logit but one.
+    # Slopes take a forward and a backward pass for each logit except one.
     passes = _PASSES + 2.2 * (int(encoder.model.config.num_labels or 2) - 2)
     active = _ACTIVE + settings.audit
     if precision == BF16:
@@ -290,42 +291,40 @@ def forecast(
 
 
 def check_bf16(reason: str | None) -> None:
-    """Raise UserError if there is a reason against the passes in bf16 that were asked for."""
+    """Raise UserError if passes in bf16 were requested but are not possible."""
     if reason is not None:
         raise UserError(
-            f"Passes in {BF16} are out of the question, as {reason}; set ablation.precision={FP32}, with which all "
-            "passes are as trainer.precision says."
+            f"Passes in {BF16} are not possible because {reason}; set ablation.precision={FP32} to run all passes "
+            "with trainer.precision."
         )
 
 
 def _fit_evaluations(context: Context, plan: Plan, settings: AblationSettings) -> float:
-    """The cost of fitting outputs to labels, in forward passes over this process's examples; 0 in modes without a
-    fit.
-    """
+    """Cost of fitting outputs to labels, in forward passes over this process's examples; 0 for modes without a fit."""
     examples = sum(len(spec.positions) for spec in context.batches(settings.max_examples).sampler)
     if ModeNeed.FITTED_OUTPUTS not in find_mode(plan.mode).needs or not examples:
         return 0.0
     heads = sorted({head for variant in plan.variants for head in variant.heads})
     alone = replace(plan, variants=tuple(Variant(str(head), HEAD.name, (head,)) for head in heads))
-    # Each process fits all heads. Without gradients of weights, a backward pass takes as long as a forward one.
+    # Each process fits all heads. Without gradients of weights, a backward pass takes as long as a forward pass.
     return 2 * settings.optimal_steps * FIT_BATCH / examples * pair_evaluations(context.encoder, alone)
 
 
 def announce(work: str, context: Context, evaluations: float, max_examples: int | None = None) -> None:
-    """Say in one line how long work on all processes takes, predicted as for a sweep.
+    """Log in one line how long work on all processes takes, predicted as for a sweep.
 
     Args:
-        work: What is done, as the beginning of a sentence.
+        work: What will be done, as the beginning of a sentence.
         context: The model and the examples.
-        evaluations: What the work costs, in forward passes over the examples.
-        max_examples: Size of the random sample of them; None for all.
+        evaluations: Cost of the work, in forward passes over the examples.
+        max_examples: Size of the random sample of examples; None for all.
     """
     [seconds] = _seconds(context, max_examples, [context.autocast])
     _log.info(f"{work}: about {duration(evaluations * seconds)}.")
 
 
 def _seconds(context: Context, max_examples: int | None, contexts: Sequence[Autocast]) -> list[float]:
-    """Seconds of a forward pass over the examples in each context, on the slowest process, from a few passes of a
+    """Seconds of a forward pass over the examples in each context, on the slowest process, from a few passes over one
     batch.
     """
     device = next(context.encoder.base.parameters()).device
@@ -339,7 +338,7 @@ def _seconds(context: Context, max_examples: int | None, contexts: Sequence[Auto
 
 
 def _tokens(context: Context, max_examples: int | None) -> int:
-    """Tokens of this process's batches, padding included."""
+    """Number of tokens in this process's batches, including padding."""
     lengths = context.split.lengths
     batches = context.batches(max_examples)
     return sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler)
@@ -353,10 +352,10 @@ def _nominal_seconds(encoder: Encoder, tokens: int) -> float:
 
 
 def pair_evaluations(encoder: Encoder, plan: Plan) -> float:
-    """The cost of all variants of an example, in forward passes: what lies above each variant's lowest edit.
+    """The cost of all variants of an example, in forward passes: the layers above each variant's lowest edit.
 
-    A layer's rest above its heads is nine twelfths of it; where the task head reads one token alone, the last layer
-    costs nothing to speak of.
+    The part of a layer above its heads is nine twelfths of the layer; if the task head reads only one token, the last
+    layer costs next to nothing.
     """
     family = encoder.family
     if family is None or not shares_passes(encoder, plan):
@@ -373,22 +372,22 @@ def seconds_of(duration: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a reader says them: ``8 s``, ``3 min``, ``1.5 h``."""
+    """Seconds in a readable form: ``8 s``, ``3 min``, ``1.5 h``."""
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 6000 else f"{number(seconds / 3600, 1)} h"
 
 
 def _in_words(arithmetic: Arithmetic) -> str:
-    """What follows the time of a screened sweep."""
+    """What is printed after the time of a screened sweep."""
     if arithmetic.precision == BF16:
-        return " (bf16; fp32 where it counts)"
-    return "" if arithmetic.reason is None else f" (no bf16 besides, as {arithmetic.reason})"
+        return " (bf16; fp32 near a change of prediction)"
+    return "" if arithmetic.reason is None else f" (without bf16 because {arithmetic.reason})"
 
 
 @torch.no_grad()
 def _seconds_per_token(network: nn.Module, batch: Batch, contexts: Sequence[Autocast]) -> list[float]:
-    """The shortest time of a pass in each context, for a token; the contexts take turns."""
+    """The shortest time of a pass per token in each context; the contexts take turns."""
     rows = max(_PROBE, _PROBE_TOKENS // batch.input_ids_BS.shape[1])
     inputs: dict[str, Tensor] = {
         name: value[:rows] if value.shape[:1] == (batch.size,) else value for name, value in batch.inputs().items()
@@ -399,13 +398,13 @@ def _seconds_per_token(network: nn.Module, batch: Batch, contexts: Sequence[Auto
             for index, context in enumerate(contexts):
                 spent: list[float] = []
                 with context():
-                    # A first pass may round the weights or compile code, which a sweep does once for many passes.
+                    # The first pass may round the weights or compile code, which a sweep does once for many passes.
                     while len(spent) < 2 or sum(spent) < _SECONDS:
                         started = time.perf_counter()
                         network(**inputs)
                         if inputs["input_ids"].is_cuda:
                             torch.cuda.synchronize()
                         spent.append(time.perf_counter() - started)
-                        # The shortest time: what disturbs a pass only ever makes it longer.
+                        # The shortest time, because disturbances only ever make a pass longer.
                         best[index] = min(best[index], spent[-1])
     return [seconds / inputs["input_ids"].numel() for seconds in best]

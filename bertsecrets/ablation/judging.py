@@ -1,4 +1,4 @@
-"""Judge the outcomes of a sweep: every variant by every metric of the task."""
+"""Test the outcomes of a sweep: every variant with every metric of the task."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,20 +27,20 @@ _LIMITS = ("low", "high", "low_simultaneous", "high_simultaneous")
 _JUDGED = ("score", "delta", "stderr", *_LIMITS, "flips", *_TESTED)
 
 _UNDEFINED = {**dict.fromkeys(("baseline", *_JUDGED), math.nan), "significant": False, "verdict": INCONCLUSIVE}
-"""The columns of a variant whose effect cannot be judged: a single example has no spread."""
+"""The columns of a variant whose effect cannot be tested, because a single example has no spread."""
 
 
 def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], judging: Judging) -> list[dict[str, Any]]:
     """One row of an ablation table for every metric of the task and every variant.
 
-    P-values are corrected over all variants of one kind. Rows of groups whose heads were also disabled alone have the
-    columns on redundancy (:mod:`bertsecrets.ablation.redundancy`).
+    P-values are corrected for the number of variants of one kind. Rows of groups whose heads were also disabled one by
+    one have the columns on redundancy (:mod:`bertsecrets.ablation.redundancy`).
 
     Args:
         outcomes: Outcomes of a finished sweep.
         task: The task, with its metrics.
         identity: The columns run, model, task, init, stage, step and evaluation.
-        judging: How effects are judged.
+        judging: How effects are tested.
     """
     paired = outcomes.predictions(task)
     count = paired.count
@@ -61,7 +61,7 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], jud
             for row, index in enumerate(variants):
                 numbers = {name: float(getattr(verdicts, name)[row]) for name in _JUDGED}
                 if math.isnan(numbers["delta"]):
-                    # Nothing was tested: a p-value of 1 would look like a result.
+                    # Nothing was tested, and a p-value of 1 would look like a result.
                     numbers |= dict.fromkeys(_TESTED, math.nan)
                 judged.append(
                     {
@@ -83,8 +83,8 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], jud
 
 
 def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int, dict[str, float]]:
-    """The changes of the mean loss, judged, and of the mean logit margin, with their limits, by a variant's index in
-    the plan.
+    """The changes of the mean loss, with tests, and of the mean logit margin, with their limits, by the variant's index
+    in the plan.
     """
     plan = outcomes.plan
     columns: dict[int, dict[str, float]] = {index: {} for index in range(len(plan.variants))}
@@ -117,14 +117,14 @@ def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int,
 
 
 def _evaluated(outcomes: Outcomes, index: int) -> dict[str, Any]:
-    """The columns of a row that say how its predictions came about."""
+    """The columns of a row that describe how its predictions were computed."""
     if outcomes.weight_NV is None:
         return {"sweep": "exact", "evaluated": 1.0}
     return {"sweep": "screened", "evaluated": float((outcomes.weight_NV[:, index] > 0).double().mean())}
 
 
 def _described(plan: Plan, index: int, count: int) -> dict[str, Any]:
-    """The columns of a row that say which variant it is about."""
+    """The columns of a row that identify its variant."""
     variant = plan.variants[index]
     return {
         "mode": plan.mode,
@@ -139,14 +139,14 @@ def _described(plan: Plan, index: int, count: int) -> dict[str, Any]:
 
 
 def selection_checks(outcomes: Outcomes, task: Task, rows: Sequence[dict[str, Any]], seed: int) -> list[Selection]:
-    """The selection check over single heads by each metric.
+    """The selection check over single heads with each metric.
 
-    Empty if fewer than two heads were disabled alone.
+    Empty if fewer than two heads were disabled one by one.
 
     Args:
         outcomes: Outcomes of a finished sweep.
         task: The task, with its metrics.
-        rows: Its judged rows.
+        rows: Its tested rows.
         seed: Seed of the splits.
     """
     heads = outcomes.plan.of_kind(HEAD)
@@ -159,7 +159,7 @@ def selection_checks(outcomes: Outcomes, task: Task, rows: Sequence[dict[str, An
         p_bh = {row["variant"]: row["p_bh"] for row in HEAD.of(rows) if row["metric"] == metric.name}
         p_V = np.array([p_bh[outcomes.plan.variants[index].name] for index in heads])
         check = selection_check(metric, paired, p_V, seed=seed)
-        # The score may be undefined for every choice on some half.
+        # The score of every choice may be undefined on one of the halves.
         if math.isfinite(check["claimed"]):
             check["best"] = outcomes.plan.variants[heads[check["best"]]].name
             check["kept"] = Estimate(check["kept"], check.pop("low"), check.pop("high"), n=paired.count)
@@ -168,25 +168,25 @@ def selection_checks(outcomes: Outcomes, task: Task, rows: Sequence[dict[str, An
 
 
 def judged_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:
-    """The changes of score of single heads, and of all heads of a layer but one, as grids for the head table."""
+    """The changes of score for single heads, and for all heads of a layer but one, as grids for the head table."""
     return _grids(plan, rows, (HEAD, ALL_BUT_ONE), f"_{plan.mode}")
 
 
 def tracked_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:
-    """The same changes of score and those of layers and their parts, as grids for W&B, where the mode is in the run's
+    """The same changes of score, and those for layers and their parts, as grids for W&B, where the mode is in the run's
     configuration.
     """
     return _grids(plan, rows, COMPONENTS)
 
 
 def _grids(plan: Plan, rows: Sequence[dict[str, Any]], kinds: Sequence[Kind], mode: str = "") -> list[HeadGrid]:
-    """A grid for each kind of variant that was disabled, with a column for each metric.
+    """A grid for each kind of variant, with a column for each metric.
 
     Args:
         plan: What was disabled.
         rows: From :func:`judged_rows`.
         kinds: Kinds with axes.
-        mode: What follows the metric in the names of the columns.
+        mode: The suffix of the metric in the names of the columns.
     """
     grids = []
     for kind in kinds:

@@ -15,11 +15,11 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 _ROWS = 64
-"""oneDNN gets multiples of so many rows: it compiles code for each number of rows, and keeps it."""
+"""oneDNN gets multiples of this many rows, because it compiles code for each number of rows and keeps it."""
 
 
 def prefers_onednn() -> bool:
-    """Whether this processor has AVX-512 and another maker than Intel: PyTorch's MKL then leaves AVX-512 unused."""
+    """Whether this processor has AVX-512 but is not made by Intel: PyTorch's MKL then leaves AVX-512 unused."""
     # platform.processor() is empty on most Linux systems.
     listed = Path("/proc/cpuinfo")
     processor = listed.read_text("utf-8") if listed.is_file() else platform.processor()
@@ -27,21 +27,21 @@ def prefers_onednn() -> bool:
 
 
 def can_use_onednn(weight: Tensor) -> bool:
-    """Whether passes with such weights, as begun here, have linear layers that oneDNN can compute."""
-    # An operator without a public name: another version of PyTorch may lack it.
+    """Whether oneDNN can compute the linear layers of passes with such weights in the current context."""
+    # An operator without a public name, which other versions of PyTorch may lack.
     available = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     return available and not torch.is_autocast_enabled("cpu") and _is_plain_fp32(weight)
 
 
 class OneDnnLinear(TorchFunctionMode):
-    """Compute linear layers in fp32 on a CPU by oneDNN, outside of autocast and where no gradient is needed; both
-    libraries round to fp32, in another order.
+    """Compute fp32 linear layers on a CPU by oneDNN, outside autocast and where no gradient is needed; both libraries
+    round to fp32, in a different order.
     """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # The operator has no gradient, which slopes need.
+        # The operator has no gradient, but slopes need one.
         if func is F.linear and not kwargs and not torch.is_grad_enabled() and _fits(*args):
             return _product(*args)
         return func(*args, **(kwargs or {}))
@@ -49,14 +49,14 @@ class OneDnnLinear(TorchFunctionMode):
 
 def _product(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Tensor:
     rows = input_XD.numel() // input_XD.shape[-1]
-    # Rows of zeros: what is padded does not change the others.
+    # Rows of zeros; padding does not change the other rows.
     filled_RD = F.pad(input_XD.reshape(rows, -1), (0, 0, 0, -rows % _ROWS))
     output_RE: Tensor = torch.ops.mkldnn._linear_pointwise(filled_RD, weight_ED, bias_E, "none", [], "")
     return output_RE[:rows].view(*input_XD.shape[:-1], len(weight_ED))
 
 
 def _fits(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> bool:
-    """Whether the operator gives the result of PyTorch: it does not check arrays and shapes."""
+    """Whether the operator gives PyTorch's result; it does not check arrays and shapes."""
     tensors = [input_XD, weight_ED, *([] if bias_E is None else [bias_E])]
     return (
         not torch.is_autocast_enabled("cpu")

@@ -1,4 +1,4 @@
-"""Optimal ablation (Li and Janson 2024): the constant output of a head that costs the least loss."""
+"""Optimal ablation (Li and Janson 2024): the constant output of a head that gives the lowest loss."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -16,7 +16,7 @@ from bertsecrets.models.encoder import Autocast, describe, requiring_gradients
 from bertsecrets.results.components import HEAD
 
 RATE = 0.3
-"""First step of Adam, in standard deviations of a head's output; it falls linearly to 0."""
+"""Initial step size of Adam, in standard deviations of a head's output; it decreases linearly to 0."""
 
 
 def optimal_head_outputs(
@@ -31,31 +31,31 @@ def optimal_head_outputs(
     context: Autocast = nullcontext,
     progress: Callable[[int], object] | None = None,
 ) -> Tensor:
-    """Fit for each head the vector that, in place of its output at every token, gives the least mean loss on some
-    examples.
+    """Fit, for each head, the vector that gives the lowest mean loss on some examples when it replaces the head's
+    output at every token.
 
-    Heads are fitted one at a time: the loss of head h is that of the model in which h alone is replaced (Li and Janson
-    2024, section 3). Adam starts at the mean outputs, which it also scales by: the unit of each coordinate is its
+    Heads are fitted one at a time: the loss of head h is that of the model in which only h is replaced (Li and Janson
+    2024, section 3). Adam starts at the mean outputs. It works in scaled units: the unit of each coordinate is its
     standard deviation over tokens. A step takes one batch, and one engine pass with gradients for all heads of a layer;
-    batches are shuffled anew when all were used.
+    batches are reshuffled once all have been used.
 
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head; its weights are frozen
-            meanwhile.
-        batches: Labelled examples: not those that the outputs are judged on.
+            during the fit.
+        batches: Labelled examples, other than those on which the outputs are tested.
         heads: The heads to fit.
-        steps: Steps of Adam.
-        seed: Seed of the order of the batches.
-        rate: First step.
+        steps: Number of steps of Adam.
+        seed: Seed for the order of the batches.
+        rate: Initial step size.
         max_tokens: See :class:`~bertsecrets.ablation.engine.Engine`.
         context: Entered around every pass, e.g. the trainer's autocast.
         progress: Called with 1 after each step.
 
     Returns:
-        ``[layers, heads, head width]``, float64 on the CPU; for heads that were not fitted the mean output.
+        ``[layers, heads, head width]``, float64 on the CPU; the mean output for heads that were not fitted.
 
     Raises:
-        UserError: If there is no batch, an example has no label, or the family has no adapter.
+        UserError: If there are no batches, an example has no label, or the family has no adapter.
     """
     encoder = describe(model)
     device = next(encoder.model.parameters()).device
@@ -64,11 +64,11 @@ def optimal_head_outputs(
     if any(batch.label_B is None for batch in batches):
         raise UserError("Mode 'optimal' fits outputs to labels; give labelled reference examples.")
     layers = sorted({layer for layer, _ in heads})
-    # Lightning validates in inference mode, whose tensors cannot take part in a backward pass. Where no weight requires
-    # a gradient, the layers below a head need no backward pass.
+    # Lightning validates in inference mode, whose tensors cannot take part in a backward pass. If no weight requires a
+    # gradient, the layers below a head need no backward pass.
     with torch.inference_mode(False), torch.enable_grad(), requiring_gradients(encoder.model):
         mean_LHd, spread_LHd = mean_LHd.clone().float(), spread_LHd.clone().float()
-        # In standard deviations: Adam's steps have one size, and heads' outputs do not.
+        # In standard deviations: Adam's steps have the same size for all heads, but their outputs do not.
         shift_LHd = torch.zeros_like(mean_LHd, requires_grad=True)
         engines = {}
         for layer in layers:
@@ -76,7 +76,7 @@ def optimal_head_outputs(
             plan = Plan("optimal", encoder.num_layers, encoder.num_heads, tuple(variants))
             engines[layer] = Engine(model, plan, constants_LHd=mean_LHd, max_tokens=max_tokens)
         adam = torch.optim.Adam([shift_LHd], lr=rate)
-        # Steps of constant size would end in a random walk about the optimum.
+        # Steps of constant size would end in a random walk around the optimum.
         schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: 1 - step / steps)
         order = _shuffled(len(batches), seed)
         for _ in range(steps):
@@ -90,7 +90,7 @@ def optimal_head_outputs(
                 with context():
                     _, logits_BVC = engine.run(inputs, gradients=True, head=batch.head, label_B=label_B.clone())
                     loss = variant_losses(logits_BVC, label_B.clone(), batch.head).sum() / batch.size
-                # Layer by layer, so that the activations of one layer's heads are in memory at a time.
+                # Layer by layer, so that only the activations of one layer's heads are in memory at a time.
                 loss.backward()
             adam.step()
             schedule.step()

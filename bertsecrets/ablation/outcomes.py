@@ -27,18 +27,19 @@ _SCREENED = ("weight", "estimate")
 
 @dataclass(frozen=True)
 class Outcomes:
-    """A finished sweep over N examples, in order of their index.
+    """A finished sweep over N examples, ordered by index.
 
     Args:
         plan: The plan, with V variants.
         index_N: Index of each example in its split, int64.
         label_N: Class indices or scores, float32.
-        clean_NC: Logits of the unedited model, float32; one column holds the predictions themselves.
+        clean_NC: Logits of the unedited model, float32; a single column holds the predictions themselves.
         logits_NVC: Logits of each variant, float32; estimated where ``weight_NV`` is 0.
-        weight_NV: In a screened sweep, for how many pairs each one stands: 1 if it was evaluated by the rule, the
-            inverse of the audit's share if it was audited, 0 if its logits are an estimate. None in an exact sweep.
+        weight_NV: In a screened sweep, the number of pairs that each pair represents: 1 if the rule selected it for
+            evaluation, the inverse of the audit's share if it was audited, 0 if its logits are an estimate. None in an
+            exact sweep.
         estimate_NVC: In a screened sweep, the estimated logits of every pair.
-        group_N: Group of each example, int64; None where each is independent.
+        group_N: Group of each example, int64; None if examples are independent.
     """
 
     plan: Plan
@@ -56,17 +57,15 @@ class Outcomes:
         return self.weight_NV is not None
 
     def have_losses(self, task: Task) -> bool:
-        """Whether there is more to an answer than the class that it predicts."""
+        """Whether an answer contains more than the predicted class."""
         return task.head.has_losses(self.clean_NC)
 
     def losses(self, task: Task) -> tuple[Tensor, Tensor]:
         """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error.
 
-        In a screened sweep a variant's numbers are e + w (l - e), with l the exact loss, e that of the estimated logits
-        and w the
-        weight: over audits that find no miss, their mean is an unbiased estimate of the mean loss, with the estimate as
-            control
-        variate. Single numbers may be negative.
+        In a screened sweep, a variant's values are e + w (l - e), with the exact loss l, the loss e of the estimated
+        logits, and the weight w: over audits that find no miss, their mean is an unbiased estimate of the mean loss,
+        with the estimate as control variate. Single values may be negative.
         """
         clean_N = variant_losses(self.clean_NC[:, None], self.label_N, task.head)[:, 0]
         loss_NV = variant_losses(self.logits_NVC, self.label_N, task.head)
@@ -75,10 +74,10 @@ class Outcomes:
         return clean_N, self._corrected(loss_NV, variant_losses(self.estimate_NVC, self.label_N, task.head))
 
     def logit_margins(self) -> tuple[Tensor, Tensor]:
-        """Logit of each example's gold class minus the largest other one, unedited ``[N]`` and for each variant ``[N,
+        """Logit of each example's gold class minus the largest other logit, unedited ``[N]`` and for each variant ``[N,
         V]``.
 
-        Numbers of a screened sweep are as in :meth:`losses`. For tasks of classes.
+        For a screened sweep, values are as in :meth:`losses`. For classification tasks.
         """
         class_N = self.label_N.long()
         margin_NV = margins(self.logits_NVC, class_N)
@@ -87,15 +86,15 @@ class Outcomes:
         return margins(self.clean_NC[:, None], class_N)[:, 0], margin_NV
 
     def _corrected(self, value_NV: Tensor, estimate_NV: Tensor) -> Tensor:
-        """Estimates, corrected by the errors of the evaluated pairs times their weights."""
+        """Estimates, corrected by the weighted errors of the evaluated pairs."""
         assert self.weight_NV is not None
         return estimate_NV + self.weight_NV * (value_NV - estimate_NV)
 
     def predictions(self, task: Task) -> PairedPredictions:
-        """Labels and predictions, with what a screened sweep left out."""
+        """Labels and predictions, and the number of pairs that a screened sweep left out."""
         unseen = None
         if self.weight_NV is not None:
-            # Audited pairs stand for others; a variant with a miss among them was evaluated whole.
+            # Audited pairs represent others; a variant with a miss among them was evaluated on all examples.
             unseen = Unseen((self.weight_NV == 0).sum(0).numpy(), (self.weight_NV > 1).sum(0).numpy())
         prediction_VN = torch.stack([task.head.predictions(logits_NC) for logits_NC in self.logits_NVC.unbind(1)])
         numbers = (self.label_N, task.head.predictions(self.clean_NC), prediction_VN)
@@ -105,9 +104,9 @@ class Outcomes:
     def write(self, path: Path, task: Task) -> None:
         """Write the plan, the tensors and the losses to one safetensors file.
 
-        In a screened sweep ``loss`` is NaN where a pair was not evaluated, ``loss_estimate`` is the estimate of every
-        pair, and the mean loss of a variant is that of ``loss_estimate + weight * (loss - loss_estimate)`` over
-        evaluated pairs, else of ``loss_estimate``.
+        In a screened sweep, ``loss`` is NaN for pairs that were not evaluated, ``loss_estimate`` is the estimate for
+        every pair, and the mean loss of a variant is the mean of ``loss_estimate + weight * (loss - loss_estimate)``
+        for evaluated pairs and of ``loss_estimate`` for the others.
         """
         tensors = {
             "index": self.index_N,
@@ -134,38 +133,38 @@ class Outcomes:
 
     @classmethod
     def read(cls, path: Path) -> "Outcomes":
-        """Read a file that ``write`` wrote; raise UserError if it is missing or something else."""
+        """Read a file written by ``write``; raise UserError if it is missing or is not such a file."""
         try:
             with safe_open(path, "pt") as file:
                 plan = _plan_from_dict(json.loads(file.metadata()["plan"]))
                 there = set(file.keys())
                 if "taken" in there:
-                    raise UserError("it stopped early, with ablation.looks of an earlier version")
+                    raise UserError("it was stopped early by ablation.looks of an earlier version")
                 optional = [file.get_tensor(name) if name in there else None for name in (*_SCREENED, "group")]
                 outcomes = cls(plan, *(file.get_tensor(name) for name in _TENSORS), *optional)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, UserError) as error:
             raise UserError(
-                f"{path} cannot be read as the outcomes of a sweep ({error}); give a file that bertsecrets wrote."
+                f"{path} cannot be read as the outcomes of a sweep ({error}); give a file written by bertsecrets."
             ) from error
         shapes = [list(tensor.shape) for tensor in (outcomes.label_N, outcomes.clean_NC, outcomes.logits_NVC)]
         count, classes = len(outcomes.index_N), outcomes.clean_NC.shape[-1]
         if shapes != [[count], [count, classes], [count, len(plan.variants), classes]] or not count:
             raise UserError(
-                f"{path} holds tensors of shapes {shapes} for {count} examples and {len(plan.variants)} variants, "
-                "which do not fit each other; run that sweep again."
+                f"{path} contains tensors of shapes {shapes}, which do not match {count} examples and "
+                f"{len(plan.variants)} variants; run that sweep again."
             )
         return outcomes
 
 
 def margins(logits_XVC: Tensor, class_X: Tensor) -> Tensor:
-    """Logit of a class minus the largest other one, ``[X, V]``."""
+    """Logit of a class minus the largest other logit, ``[X, V]``."""
     index_XV1 = class_X[:, None, None].expand(-1, logits_XVC.shape[1], 1)
     of_class_XV = logits_XVC.gather(-1, index_XV1)[..., 0]
     return of_class_XV - logits_XVC.scatter(-1, index_XV1, -torch.inf).amax(-1)
 
 
 def check_finite(logits_BC: Tensor, whose: str) -> None:
-    """Raise UserError for logits that are not finite: an argmax of them would be a class like any other."""
+    """Raise UserError for logits that are not finite, because their argmax would look like a valid class."""
     if not logits_BC.isfinite().all():
         raise UserError(
             f"The logits of {whose} are not all finite; load or train the model again, or compute in float32 "
@@ -174,25 +173,25 @@ def check_finite(logits_BC: Tensor, whose: str) -> None:
 
 
 def variant_losses(logits_NVC: Tensor, label_N: Tensor, head: TaskHead = SEQUENCE) -> Tensor:
-    """Loss of each example with each variant, ``[N, V]``, from logits or other answers."""
+    """Loss of each example for each variant, ``[N, V]``, from logits or other answers."""
     label_X = label_N.repeat_interleave(logits_NVC.shape[1])
-    # One type for class indices and scores in a file.
+    # A file stores class indices and scores in the same type.
     label_X = label_X if logits_NVC.shape[-1] == 1 else label_X.long()
     loss_NV: Tensor = head.answer_losses(logits_NVC.flatten(0, 1), label_X).unflatten(0, logits_NVC.shape[:2])
     return loss_NV
 
 
 def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
-    """Merge sweeps over parts of a plan into one, with variants in order of kind and name.
+    """Merge sweeps over parts of a plan into one, with variants ordered by kind and name.
 
     Args:
-        parts: The sweeps, by the names under which messages mention them.
+        parts: The sweeps, by the names used in messages.
 
     Raises:
         UserError: If the parts differ in mode, model size, examples or clean predictions, or a variant is in two.
     """
     if not parts:
-        raise UserError("There is nothing to merge; give at least one finished sweep.")
+        raise UserError("No sweeps were given to merge; give at least one finished sweep.")
     (name, first), *others = parts.items()
     for other_name, other in others:
         for what, left, right in (
@@ -205,8 +204,11 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
             ("number of classes", first.clean_NC.shape[1], other.clean_NC.shape[1]),
         ):
             if left != right:
-                raise UserError(f"'{name}' and '{other_name}' differ in their {what}; merge sweeps that have the same.")
-        # Sums from different machines differ in the last bits, relative to the largest logit.
+                raise UserError(
+                    f"'{name}' and '{other_name}' differ in their {what}; only sweeps with the same {what} can be "
+                    "merged."
+                )
+        # Sums on different machines differ in the last bits, relative to the largest logit.
         if not torch.allclose(first.clean_NC, other.clean_NC, rtol=0, atol=1e-3 * float(first.clean_NC.abs().max())):
             raise UserError(
                 f"'{name}' and '{other_name}' come from different models (their predictions differ); merge sweeps of "
@@ -217,7 +219,7 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
         for variant in part.plan.variants:
             if variant.name in owners:
                 raise UserError(
-                    f"'{owners[variant.name]}' and '{name}' both disable {variant.name}; leave one of them out."
+                    f"'{owners[variant.name]}' and '{name}' both disable {variant.name}; remove one of them."
                 )
             owners[variant.name] = name
     variants = [variant for part in parts.values() for variant in part.plan.variants]
@@ -258,16 +260,16 @@ class Collected(Metric):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def update(self, batch: Batch, *values: Tensor) -> None:
-        """Add a batch: labels, clean logits and variants' logits; in a screened sweep also weights and estimates."""
+        """Add a batch: labels, clean logits and variants' logits; also weights and estimates in a screened sweep."""
         self.head = batch.head
-        # An example without a group is one by itself.
+        # An example without a group forms its own group.
         group_B = batch.index_B if batch.group_B is None else batch.group_B
         whole = (batch.index_B, group_B, *(value.float() for value in values))
         for name, value in zip(self.names, whole, strict=True):
             getattr(self, name).append(value)
 
     def compute(self) -> tuple[Tensor, ...]:
-        """The tensors of :class:`Outcomes`, in order of index, on the CPU."""
+        """The tensors of :class:`Outcomes`, ordered by index, on the CPU."""
         states = (getattr(self, name) for name in self.names)
         whole = [torch.cat(value) if isinstance(value, list) else value for value in states]
         # torchmetrics removes the dimensions of a tensor with one element.
@@ -306,7 +308,7 @@ def _size(plan: Plan) -> tuple[int, int]:
 
 
 def _plan_as_dict(plan: Plan) -> dict[str, object]:
-    # Without parts a variant is what it was before there were any, so that its files can still be read.
+    # A variant without parts is written as before parts existed, so that its files can still be read.
     variants = [
         [
             variant.name,

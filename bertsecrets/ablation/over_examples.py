@@ -1,4 +1,4 @@
-"""How much of the effects of single heads on single examples is the head's own, and how much varies over examples."""
+"""How much of the effects of single heads on single examples is due to the head, and how much varies over examples."""
 
 import math
 
@@ -18,9 +18,9 @@ _BLOCKS = 20
 
 
 def over_examples(outcomes: Outcomes, task: Task, level: float) -> list[OverExamples]:
-    """The share of the variance of heads' effects on single examples' losses that is over examples.
+    """The share of the variance of heads' effects on the losses of single examples that is due to examples.
 
-    Empty without :func:`effects_on_losses`, or where nothing varies.
+    Empty without :func:`effects_on_losses`, or if nothing varies.
 
     Args:
         outcomes: Outcomes of a finished sweep.
@@ -40,10 +40,10 @@ def over_examples(outcomes: Outcomes, task: Task, level: float) -> list[OverExam
 
 
 def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
-    """Rise of each example's loss with each head disabled alone, ``[heads, examples]``.
+    """Increase of each example's loss with each head disabled alone, ``[heads, examples]``.
 
-    None with fewer than two heads or two examples a block of the jackknife, without losses, and for a screened sweep,
-    whose losses are partly estimates.
+    None with fewer than two heads, with fewer than two examples per block of the jackknife, without losses, and for a
+    screened sweep, whose losses are partly estimates.
     """
     heads = outcomes.plan.of_kind(HEAD)
     few = (
@@ -57,20 +57,20 @@ def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
 
 
 def share_over_examples(effect_HN: Array, cluster_N: Clusters | None = None) -> tuple[float, float]:
-    """Share of the variance of effects that is over examples, with its standard error; NaN where undefined.
+    """Share of the variance of effects that is due to examples, with its standard error; NaN if undefined.
 
-    An effect is the sum of a mean, a part of the head, a part of the example, and the rest, which differs by example
-    for each head. The share is that of the last two variances (Shrout and Fleiss 1979: 1 - ICC(2,1)). The standard
-    error is that of a jackknife over blocks of examples.
+    An effect is the sum of a mean, a head term, an example term, and a remainder, which is the interaction of both. The
+    share is that of the last two variances (Shrout and Fleiss 1979: 1 - ICC(2,1)). The standard error comes from a
+    jackknife over blocks of examples.
 
     Args:
-        effect_HN: Effects ``[heads, examples]``, e.g. rises of the loss.
-        cluster_N: The group of each example, which blocks keep together; None where each is independent.
+        effect_HN: Effects ``[heads, examples]``, e.g. increases of the loss.
+        cluster_N: The group of each example; blocks keep groups together. None if examples are independent.
     """
     unit_N = np.arange(effect_HN.shape[1]) if cluster_N is None else cluster_N
     share = 1 - intraclass_correlation(effect_HN)
     without_B = np.array(
         [1 - intraclass_correlation(effect_HN[:, unit_N % _BLOCKS != block]) for block in range(_BLOCKS)]
     )
-    # Noise may take the variance between heads below 0.
+    # Noise may make the variance between heads negative.
     return min(1.0, share), float(np.sqrt((_BLOCKS - 1) * without_B.var()))

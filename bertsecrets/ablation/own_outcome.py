@@ -1,4 +1,4 @@
-"""How the examples of anybody's module are scored: a prediction and a gold label for each."""
+"""How the examples of a user's module are scored: a prediction and a gold label for each."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +16,9 @@ from bertsecrets.task_heads.base import Array, Metric
 from bertsecrets.task_heads.statistics import StatisticsHead, metric_of
 
 Outcome = Callable[[Any, Any], tuple[Tensor, Tensor]]
-"""From a module and one of its batches to predictions and gold labels, one for each example.
+"""Maps a module and one of its batches to predictions and gold labels, one for each example.
 
-A prediction is a row of logits, the number of a class, or a score.
+A prediction is a row of logits, a class index, or a score.
 """
 
 OwnMetric = str | Metric | Callable[[Array], Array] | None
@@ -31,17 +31,17 @@ GROUP = "group"
 NOT_INPUTS = frozenset({*_LABELS, "index", GROUP})
 """Keys of a batch that no model reads."""
 
-_NO_OUTCOME = "give outcome=<a function of the module and a batch that returns predictions and labels>"
+_NO_OUTCOME = "pass outcome=<a function of the module and a batch that returns predictions and labels>"
 
 
 def logits_and_labels(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
     """The default outcome: the logits of ``module(**inputs)``, and the labels in the batch.
 
-    A batch is a mapping with ``labels`` (or ``label``), of which the module gets what its ``forward`` takes, or a pair
-    of inputs, a mapping or a tensor, and labels.
+    A batch is either a mapping with ``labels`` (or ``label``), from which the module gets the arguments of its
+    ``forward``, or a pair of inputs (a mapping or a tensor) and labels.
 
     Raises:
-        UserError: If there are no labels in the batch or no logits in the output.
+        UserError: If the batch has no labels or the output has no logits.
     """
     if isinstance(batch, Mapping):
         name = next((name for name in _LABELS if name in batch), None)
@@ -51,11 +51,13 @@ def logits_and_labels(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
     elif isinstance(batch, Sequence) and len(batch) == 2:
         inputs, labels = batch
     else:
-        raise UserError(f"A validation batch is a {type(batch).__name__}, whose labels are not known; {_NO_OUTCOME}.")
+        raise UserError(
+            f"A validation batch is a {type(batch).__name__}, in which the labels cannot be found; {_NO_OUTCOME}."
+        )
     output = run_on(module, inputs)
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     if isinstance(logits, tuple | list):
-        # A library model that gives a tuple, with or without a loss before the logits.
+        # A library model that returns a tuple, with or without a loss before the logits.
         logits = next((part for part in logits if isinstance(part, Tensor) and part.dim() > 0), None)
     if not isinstance(logits, Tensor):
         raise UserError(f"{type(module).__name__} returns {type(output).__name__} without logits; {_NO_OUTCOME}.")
@@ -63,7 +65,7 @@ def logits_and_labels(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def run_on(module: nn.Module, inputs: Any) -> Any:
-    """What a module returns for inputs: a tensor, or a mapping of which it gets what its ``forward`` takes."""
+    """The output of a module for inputs: a tensor, or a mapping from which it gets the arguments of its ``forward``."""
     if not isinstance(inputs, Mapping):
         return module(inputs)
     parameters = inspect.signature(module.forward).parameters.values()
@@ -75,12 +77,11 @@ def run_on(module: nn.Module, inputs: Any) -> Any:
 def checked_outcome(
     outcome: Outcome, module: nn.Module, batch: Any, examples: int | None, counts_statistics: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The answers ``[B, C]`` of an outcome, logits or one number for each example, and the labels ``[B]``.
+    """The answers ``[B, C]`` of an outcome, logits or one number per example, and the labels ``[B]``.
 
     Args:
         outcome: The outcome.
-        module, batch: What it is called with.
-        examples: The number of examples of the batch; None if unknown.
+        module, batch: Its arguments. examples: The number of examples in the batch; None if unknown.
         counts_statistics: Whether it returns statistics ``[B, F]`` instead, which are returned with labels of 0.
 
     Raises:
@@ -100,7 +101,7 @@ def checked_outcome(
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise UserError(f"outcome {name} returns {type(returned).__name__}; expected a pair (prediction, label).")
     tensors = [part if isinstance(part, Tensor) else torch.as_tensor(part) for part in returned]
-    # NumPy has no bfloat16, in which metrics would be inexact.
+    # NumPy has no bfloat16, and metrics would be inexact in it.
     answers, label_B = (
         tensor.detach().float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.detach()
         for tensor in tensors
@@ -159,7 +160,7 @@ def groups_of(group: Group | None, batch: Any, index_B: Tensor | None, count: in
         names = group(batch)
     elif index_B is None:
         raise UserError(
-            "group has a value for each example, but which example is which is not known; put the number of each "
+            "group has a value for each example, but the order of the examples is not known; put the number of each "
             "example into its batch as 'index'."
         )
     else:
@@ -182,13 +183,13 @@ def task_of(
 
     Args:
         name: Name of the task.
-        answers_NC, label_N: Of :func:`checked_outcome`, of all examples.
+        answers_NC, label_N: Those of :func:`checked_outcome` for all examples.
         metric: The metric; None for accuracy of classes and Pearson's correlation of scores; a :class:`Metric`, or a
             function of the means of statistics, where the outcome returns these.
         classes: The names of the classes; None if unknown.
 
     Raises:
-        UserError: If the metric does not exist or does not fit the labels, or a label is no class of the model.
+        UserError: If the metric does not exist or does not fit the labels, or a label is not a class of the model.
     """
     if not isinstance(metric, str | None):
         measured = metric if isinstance(metric, Metric) else metric_of(metric, answers_NC.shape[1])
@@ -203,19 +204,19 @@ def task_of(
         )
     if regression:
         low, high = float(label_N.min()), float(label_N.max())
-        # The sanity check of a trainer may see one score alone.
+        # The sanity check of a trainer may see only one score.
         return Task(name=name, metrics=(metric,), texts=1, label_range=(low, high if high > low else low + 1.0))
     count = answers_NC.shape[1]
     if count == 1:
         count = max(2, int(torch.maximum(answers_NC[:, 0].max(), label_N.max())) + 1, len(classes or ()))
     needed = len(METRICS[metric].classes)
     if needed and needed != count:
-        raise UserError(f"metric is {metric}, which is of {needed} classes, and there are {count}; choose macro_f1.")
+        raise UserError(f"metric is {metric}, which is for {needed} classes, but there are {count}; choose macro_f1.")
     if int(label_N.min()) < 0 or int(label_N.max()) >= count:
         raise UserError(
-            f"Labels go from {int(label_N.min())} to {int(label_N.max())}, and the model has classes 0 to "
-            f"{count - 1}; return labels of these classes in outcome, without examples that have none."
+            f"Labels range from {int(label_N.min())} to {int(label_N.max())}, but the model has classes 0 to "
+            f"{count - 1}; return only labels of these classes in outcome, leaving out examples without a label."
         )
     if classes is not None and len(classes) != count:
-        raise UserError(f"classes has {len(classes)} names ({', '.join(classes)}), and there are {count} classes.")
+        raise UserError(f"classes has {len(classes)} names ({', '.join(classes)}), but there are {count} classes.")
     return Task(name=name, metrics=(metric,), texts=1, labels=tuple(classes or map("class {}".format, range(count))))

@@ -27,34 +27,39 @@ from bertsecrets.task_heads.base import wide
 class Pairs:
     """Run chosen pairs of a variant and an example through the layers above the variant's edit.
 
-    A pair costs the rest of the edited layer and the layers above it; the layers below are those of the unedited pass,
-    which a batch runs once. If the task head reads only the first token, the last layer is computed for that token
+    A pair costs the rest of the edited layer and the layers above it; the layers below come from the unedited pass,
+    which runs once per batch. If the task head reads only the first token, the last layer is computed for that token
     only.
 
     Args:
-        engine: An engine that shares layers; its plan's variants edit one layer each, in a mode that needs no donors
-            and no token's own values or weights.
+        engine: An engine that shares layers; its plan's variants edit one layer each, in a mode that needs neither
+            donors nor the values or weights of single tokens.
 
     Raises:
-        ValueError: If the engine is another.
+        ValueError: If the engine does not meet these conditions.
     """
 
     def __init__(self, engine: Engine) -> None:
         if not can_run_pairs(engine.encoder, engine.plan):
-            raise ValueError("pairs need variants of one layer, a mode of their own pass, and a model that continues")
+            raise ValueError(
+                "pairs need variants of one layer each, a mode without donors, and a model whose passes can start at "
+                "any layer"
+            )
         self.engine = engine
         self.layer_V = [next(layer for layer, edit in enumerate(edits) if edit) for edits in engine.edits_VL]
         self.edited_VH = engine.edited_VLH.any(1).to(engine.device)
 
     @torch.no_grad()
     def begin(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:
-        """The unedited pass of a batch: its logits ``[B, C]``, float32 or wider, and what pairs reuse of each layer.
+        """Run the unedited pass of a batch: its logits ``[B, C]``, float32 or wider, and what pairs reuse of each
+        layer.
 
         Args:
             inputs: Keyword arguments of the model with ``attention_mask``, on its device.
 
         Raises:
-            OwnForwardError: If the model's own forward gives other logits than its family's layers and head.
+            OwnForwardError: If the model's own forward gives logits that differ from those of its family's layers and
+                head.
         """
         with evaluating(self.engine.encoder.model):
             clean_BC, layers = clean_pass(self.engine.encoder, inputs)
@@ -78,18 +83,17 @@ class Pairs:
         wanted_BV: Tensor,
         progress: Callable[[int], object] | None = None,
     ) -> Tensor:
-        """Logits of the wanted pairs, ``[P, C]``, in order of example and variant, from an unedited pass that was
-        recorded.
+        """Logits of the wanted pairs, ``[P, C]``, ordered by example and variant, from a recorded unedited pass.
 
         Args:
             clean_BC: Logits of the unedited model.
-            layers: The layers of its pass.
+            layers: The recorded layers of its pass.
             real_BS: Which tokens are real, bool.
             wanted_BV: The pairs to run, bool.
-            progress: Called with the number of newly finished pairs.
+            progress: Called with the number of newly completed pairs.
 
         Raises:
-            UserError: If memory runs out on a single pair.
+            UserError: If memory runs out for a single pair.
         """
         network = self.engine.encoder.model
         with evaluating(network):
@@ -116,10 +120,10 @@ class Pairs:
                 raise
             if len(row_R) < 2:
                 raise UserError(
-                    f"Memory ran out on a single variant of an example of {real_BS.shape[1]} tokens; lower "
+                    f"Memory ran out for a single variant of an example of {real_BS.shape[1]} tokens; lower "
                     "task.training.batch_size or task.training.max_length."
                 ) from error
-        # Outside of the except block, which would keep the failed pass's tensors alive.
+        # Outside the except block, which would keep the failed pass's tensors alive.
         halves = zip(row_R.chunk(2), variant_R.chunk(2), strict=True)
         return torch.cat([self._run(layers, layer, clean, real_BS, *half) for half in halves])
 
@@ -152,8 +156,8 @@ class Pairs:
 
 
 def can_run_pairs(encoder: Encoder, plan: Plan) -> bool:
-    """Whether single pairs of the plan can be run: each variant disables heads of one layer, in a mode that needs no
-    donors and no token's own values or weights.
+    """Whether single pairs of the plan can be run: each variant disables heads of one layer, in a mode that needs
+    neither donors nor the values or weights of single tokens.
     """
     one_layer = all(len(variant.layers) == 1 and not variant.parts for variant in plan.variants)
     return one_layer and shares_passes(encoder, plan) and ModeNeed.DONORS not in find_mode(plan.mode).needs

@@ -1,4 +1,4 @@
-"""Parts of a forward pass that variants share: the unedited pass, and attention of the first token only."""
+"""Parts of a forward pass that variants share: the unedited pass, and attention from the first token only."""
 
 import ctypes
 import inspect
@@ -20,7 +20,7 @@ from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.task_heads.base import output_of
 
 Finish = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""From the output of the last layer, which tokens are real, and labels to the output of a task head."""
+"""Maps the output of the last layer, the mask of real tokens and the labels to the output of a task head."""
 
 
 class OwnForwardError(UserError):
@@ -29,8 +29,8 @@ class OwnForwardError(UserError):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__(
             f"{type(encoder.model).__name__} does not compute its logits from its family's layers and head alone "
-            f"({type(encoder.family).__name__}), so no pass can start in the middle, as screened sweeps and direct "
-            "effects need; use ablation.sweep=exact."
+            f"({type(encoder.family).__name__}), so no pass can start at a given layer, as screened sweeps and direct "
+            "effects require; use ablation.sweep=exact."
         )
 
 
@@ -74,11 +74,11 @@ def clean_pass(
     outputs: list[Tensor] = []
     values: list[Tensor] = []
     signature = inspect.signature(type(encoder.layers[0]).forward)
-    # After self; families name it differently.
+    # The argument after self; families name it differently.
     name_of_hidden = list(signature.parameters)[1]
 
     def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # By name, whether the model passes them by position or not: layers are called again with them by name.
+        # By name, even if the model passes them by position, because layers are called again with keyword arguments.
         bound = signature.bind(module, *args, **kwargs)
         named = {name: value for name, value in bound.arguments.items() if name not in ("self", "kwargs")}
         hidden.append(named.pop(name_of_hidden))
@@ -116,16 +116,16 @@ def check_forward(
     label_B: Tensor | None = None,
     first_only: bool = False,
 ) -> None:
-    """Raise OwnForwardError unless each layer read what the one below wrote, and the head alone gives the model's
+    """Raise OwnForwardError unless each layer read the output of the one below, and the head reproduces the model's
     output.
 
     Args:
         encoder: The encoder.
         output, layers: From :func:`clean_pass`.
         real_BS: Which tokens are real, bool.
-        finish: From the last layer's output, the real tokens and the labels to the head's output.
+        finish: Maps the last layer's output, the mask of real tokens and the labels to the head's output.
         label_B: The labels.
-        first_only: Whether the head reads the first token alone.
+        first_only: Whether the head reads only the first token.
     """
     chained = all(
         below.next_BSD is above.hidden_BSD or torch.equal(below.next_BSD, above.hidden_BSD)
@@ -142,11 +142,11 @@ def check_forward(
 def _finishes(
     output: Tensor, hidden_BSD: Tensor, real_BS: Tensor, finish: Finish, label_B: Tensor | None, first_only: bool
 ) -> bool:
-    # As variants are finished: of a head that reads one token, no other is computed.
+    # In the way variants are completed: for a head that reads one token, no other token is computed.
     tokens = slice(1 if first_only else None)
     try:
         finished = finish(hidden_BSD[:, tokens], real_BS[:, tokens], label_B)
-    # A head of another make, called with what it was not made for, may raise anything.
+    # An unfamiliar head, called with unexpected arguments, may raise anything.
     except Exception:
         return False
     return same_logits(output, finished)
@@ -160,7 +160,7 @@ def first_of(output: Any) -> Tensor:
 
 @contextmanager
 def recorded_calls(modules: Iterable[nn.Module]) -> Iterator[list[tuple[tuple[Any, ...], Any]]]:
-    """Arguments and output of each call of some modules inside, in the order of the calls."""
+    """Records arguments and output of each call of some modules, in the order of the calls."""
     calls: list[tuple[tuple[Any, ...], Any]] = []
 
     def record(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -173,9 +173,9 @@ def recorded_calls(modules: Iterable[nn.Module]) -> Iterator[list[tuple[tuple[An
 
 
 def repeat_rows(value: Any, batch: int, first: int, last: int, copies: int) -> Any:
-    """A layer's argument for rows ``first`` to ``last`` of the batch, ``copies`` times over."""
+    """A layer's argument for rows ``first`` to ``last`` of the batch, repeated ``copies`` times."""
     if isinstance(value, Tensor):
-        # Without a row for each example: the same for all, such as a bias by position.
+        # Without a row for each example it is the same for all, such as a bias by position.
         if value.dim() == 0 or value.shape[0] != batch:
             return value
         part = value[first:last]
@@ -195,16 +195,16 @@ def pick_rows(value: Any, batch: int, row_R: Tensor) -> Any:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error means that memory ran out, on any device."""
-    # On a CPU it is a plain RuntimeError, known by its text alone.
+    """Whether an error means that memory ran out on any device."""
+    # On a CPU it is a plain RuntimeError, recognisable only by its text.
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def parts_within(rows: int, length: int, max_tokens: int) -> Iterator[Tensor]:
-    """Indices of rows in parts of nearly equal size and at most so many tokens, or of a single row."""
+    """Indices of rows in parts of nearly equal size, each with at most this many tokens or a single row."""
     size = max(1, max_tokens // length)
     if rows:
-        # Of nearly equal size: a small rest would cost as many kernel launches as a full part.
+        # Of nearly equal size, because a small last part would cost as many kernel launches as a full one.
         yield from torch.arange(rows).tensor_split(-(-rows // size))
 
 
@@ -212,10 +212,10 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform =
 
 
 def return_freed_memory(device: torch.device) -> None:
-    """Return freed memory of passes on the CPU to the system, where glibc would keep it.
+    """Return memory freed by passes on the CPU to the system; glibc would keep it otherwise.
 
-    Batches differ in length, and what a backward pass frees has gaps: glibc can fill few of them with the next batch,
-    so that the process would grow with each.
+    Batches differ in length, and the memory that a backward pass frees is fragmented: the next batch fits into few of
+    the gaps, so the process would grow with each batch.
 
     Args:
         device: The device of the passes; nothing happens on any other than the CPU.
@@ -235,7 +235,7 @@ def first_token_output(
 
     The score of token s is q W_k h_s, which is (W_k' q) h_s: mapping the one query costs a fraction of mapping all
     tokens to keys. Likewise the weighted mean of the values is W_v applied to the weighted mean of the hidden states.
-    These are the same sums in another order, not an approximation.
+    These are the same sums in a different order, not an approximation.
 
     Args:
         linears: The projections to query, key and value.
@@ -248,7 +248,7 @@ def first_token_output(
     query_RHd = query(hidden_RSD[:, 0]).unflatten(-1, (num_heads, -1))
     scaling = float(query_RHd.shape[-1]) ** -0.5
     key_HdD = key.weight.unflatten(0, (num_heads, -1))
-    # The bias of the keys adds the same number to all scores of a row, which does not change the softmax.
+    # The key bias adds the same number to all scores of a row, which does not change the softmax.
     back_RHD = torch.matmul(query_RHd.transpose(0, 1), key_HdD).transpose(0, 1)
     scores_RHS = torch.matmul(back_RHD, hidden_RSD.transpose(1, 2)) * scaling
     if bias_1HS is not None:

@@ -1,4 +1,4 @@
-"""Plans: which heads are disabled together and how, and which parts of layers are left out."""
+"""Plans: which heads are disabled together, in which mode, and which parts of layers are left out."""
 
 import math
 import random
@@ -37,8 +37,8 @@ class Variant:
         name: A sortable name: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``top-010``, ``random-04-001``,
             ``random-02.03-001``.
         kind: One of :data:`bertsecrets.results.components.KINDS`.
-        heads: The heads disabled together, in order of layer and head.
-        layer, head: The head or layer that the variant is about, if it is a single one.
+        heads: The heads disabled together, ordered by layer and head.
+        layer, head: The head or layer that the variant is about, if there is only one.
         parts: Parts of layers that are left out: layer, and name of one of
             :data:`bertsecrets.results.components.PARTS`, or of a group of neurons
             (:data:`bertsecrets.results.components.GROUP_OF_NEURONS` and its number).
@@ -53,7 +53,7 @@ class Variant:
 
     @property
     def layers(self) -> set[int]:
-        """The layers in which the variant differs from the model."""
+        """The layers that the variant changes."""
         return {layer for layer, _ in (*self.heads, *self.parts)}
 
 
@@ -61,11 +61,11 @@ class Variant:
 class Plan:
     """Variants of a model of ``num_layers`` times ``num_heads`` heads, all disabled in one mode.
 
-    The mode is checked by who disables: outcomes can be read without the package that offers it.
+    The mode is checked only when heads are disabled: outcomes can be read without the package that provides it.
 
     Raises:
-        UserError: If the plan is empty, a head is out of range or twice in one variant, or two
-            variants share a name.
+        UserError: If the plan is empty, a head is out of range or appears twice in one variant, or two variants have
+            the same name.
     """
 
     mode: str
@@ -75,7 +75,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.variants:
-            raise UserError("The plan disables nothing; give at least one head or layer.")
+            raise UserError("The plan does not disable anything; give at least one head or layer.")
         for variant in self.variants:
             if not variant.parts:
                 check_heads(variant.heads, self.num_layers, self.num_heads, f"Variant '{variant.name}'")
@@ -83,7 +83,7 @@ class Plan:
         names = [variant.name for variant in self.variants]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise UserError(f"Variant '{twice}' is in the plan twice; leave one of them out.")
+            raise UserError(f"Variant '{twice}' is in the plan twice; remove one of them.")
 
     def of_kind(self, kind: Kind) -> list[int]:
         """Indices of the variants of a kind."""
@@ -91,7 +91,7 @@ class Plan:
 
 
 def every_head(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); optionally of some layers
+    """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); optionally in some layers
     only.
     """
     return [single_head(layer, head) for layer in _layers(layers, num_layers) for head in range(num_heads)]
@@ -111,7 +111,7 @@ def every_layer(num_layers: int, num_heads: int, layers: Iterable[int] | None = 
 
 
 def every_part(kind: Kind, num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """One part of each layer, a row of :data:`bertsecrets.results.components.PARTS`, left out (He et al. 2024)."""
+    """One part of each layer (a row of :data:`bertsecrets.results.components.PARTS`) left out (He et al. 2024)."""
     return [
         Variant(kind.code_of(layer), kind.name, (), layer, parts=((layer, kind.name),))
         for layer in _layers(layers, num_layers)
@@ -119,7 +119,7 @@ def every_part(kind: Kind, num_layers: int, num_heads: int, layers: Iterable[int
 
 
 def every_group_of_neurons(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """Each group of neurons (:data:`bertsecrets.results.components.NEURONS`) of each layer, left out alone."""
+    """Each group of neurons (:data:`bertsecrets.results.components.NEURONS`) in each layer left out alone."""
     return [
         Variant(NEURONS.code_of(layer, group), NEURONS.name, (), layer, group, ((layer, f"{GROUP_OF_NEURONS}{group}"),))
         for layer in _layers(layers, num_layers)
@@ -128,7 +128,7 @@ def every_group_of_neurons(num_layers: int, num_heads: int, layers: Iterable[int
 
 
 def all_but_one(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """Every head of a layer but one (Michel et al. 2019, section 3.3)."""
+    """All heads of a layer but one (Michel et al. 2019, section 3.3)."""
     return [
         Variant(
             ALL_BUT_ONE.code_of(layer, head),
@@ -164,7 +164,7 @@ def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
 
 
 def cumulative(ranking: Sequence[Sequence[int]]) -> list[Variant]:
-    """The first one, two, three ... heads of a ranking (Michel et al. 2019, section 4).
+    """The first one, two, three, ... heads of a ranking (Michel et al. 2019, section 4).
 
     Raises:
         UserError: If the ranking contains a head twice.
@@ -193,9 +193,9 @@ def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: 
 
 
 def random_groups_like(group: Sequence[Head], num_heads: int, count: int, seed: int) -> list[Variant]:
-    """Random groups with as many heads of each layer as a group: controls of what these layers do to the score.
+    """Random groups with the same number of heads per layer as a group: controls for the effect of the layers.
 
-    All are different; there are fewer than ``count`` if the layers hold no more.
+    All are different; there are fewer than ``count`` if the layers do not allow more.
 
     Args:
         group: The heads of the group.
@@ -245,7 +245,7 @@ def _ranked(ranking: Sequence[Sequence[int]]) -> list[Head]:
     order = [(int(layer), int(head)) for layer, head in ranking]
     if len(set(order)) < len(order):
         twice = next(pair for pair in order if order.count(pair) > 1)
-        raise UserError(f"Head {twice[1]} of layer {twice[0]} is in the ranking twice; leave one of them out.")
+        raise UserError(f"Head {twice[1]} of layer {twice[0]} is in the ranking twice; remove one of the entries.")
     return order
 
 
@@ -263,19 +263,21 @@ def check_layers(layers: Iterable[int], num_layers: int, name: str) -> None:
     """Raise UserError, with ``name`` as the subject of its sentence, unless a model has all of the layers."""
     for layer in layers:
         if not 0 <= layer < num_layers:
-            raise UserError(f"{name} names layer {layer}, but the model has layers 0 to {num_layers - 1}.")
+            raise UserError(f"{name} contains layer {layer}, but the model has layers 0 to {num_layers - 1}.")
 
 
 def check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: str) -> None:
-    """Raise UserError, with ``name`` as the subject of its sentence, unless a model has all of the heads, each named
-    once.
+    """Raise UserError, with ``name`` as the subject of its sentence, unless a model has all of the heads and each is
+    listed once.
     """
     if not heads:
-        raise UserError(f"{name} disables nothing; give at least one head.")
+        raise UserError(f"{name} is empty; give at least one head.")
     check_layers([layer for layer, _ in heads], num_layers, name)
     for layer, head in heads:
         if not 0 <= head < num_heads:
-            raise UserError(f"{name} names head {head} of layer {layer}, but the model has heads 0 to {num_heads - 1}.")
+            raise UserError(
+                f"{name} contains head {head} of layer {layer}, but the model has heads 0 to {num_heads - 1}."
+            )
     if len(set(heads)) < len(heads):
         layer, head = next(pair for pair in heads if heads.count(pair) > 1)
-        raise UserError(f"{name} names head {head} of layer {layer} twice; leave one of them out.")
+        raise UserError(f"{name} contains head {head} of layer {layer} twice; remove one of them.")

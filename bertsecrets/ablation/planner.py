@@ -1,4 +1,4 @@
-"""How many examples, and how many seeds, a verdict takes: sweeps simulated from those of finished runs."""
+"""How many examples and seeds a verdict takes, estimated by simulating sweeps from those of finished runs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,50 +32,51 @@ from bertsecrets.task_heads.base import Array, Metric
 Counts = NDArray[np.int64]
 
 FEWEST = 30
-"""Fewer examples in a pilot do not tell how often heads change a prediction."""
+"""With fewer examples, a pilot does not show how often heads change a prediction."""
 
 TIMES = (1, 1.5, 2, 3, 4, 8, 16, 32, 64)
-"""Sizes of simulated sweeps, as multiples of the pilot's: more where most promises are."""
+"""Sizes of simulated sweeps, as multiples of the pilot's size; denser where most recommended sizes lie."""
 
 _RANGE = (0.1, 0.9)
-"""Shares of the simulated sweeps that settle as much with fewer examples than the range of a promise."""
+"""Quantiles of the simulated sweeps that limit the range of a recommended number of examples."""
 
 SEEDS = (1, 2, 3, 5, 10)
-"""Numbers of seeds that are simulated, if the pilots show how much seeds differ."""
+"""Simulated numbers of seeds, if the pilots show how much seeds differ."""
 
 CORRELATION = 0.5
 """The correlation over heads whose power is simulated."""
 
 GROUP_LOSS = 5
-"""A redundant pair loses so many times the margin together."""
+"""A redundant pair loses this many times the margin together."""
 
 _GROUPS = 10
-"""Groups among which a redundant pair is judged, if the pilot has none."""
+"""Number of groups among which a redundant pair is tested, if the pilot has none."""
 
 _DRAWS = 1000
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """What finished sweeps of V single heads tell about sweeps to come.
+    """What finished sweeps of V single heads show about future sweeps.
 
     Args:
-        metric: The metric that judges.
+        metric: The metric of the tests.
         count: Number of examples N.
         change_SV: Change of the score without each head, in each of S runs that differ by seed.
         variance_SV: Its variance over examples.
-        lost_SV, won_SV: Examples that each head loses and wins; empty for a correlation, whose errors count as normal.
-        verdict_SV: The verdicts of each run.
-        over_seeds: The verdicts over seeds; empty with one run.
-        shared: Share of the noise of the examples that seeds have in common, 0 to 1.
-        moves_VN: What each example of the first run does to each head's change: for classes 1 if it is won, -1 if it is
-            lost, else 0.
+        lost_SV, won_SV: Numbers of examples that each head loses and wins; empty for a correlation, whose errors are
+            taken to be normal.
+        verdict_SV: The verdicts in each run.
+        over_seeds: The verdicts over seeds; empty for one run.
+        shared: Share of the examples' noise that seeds have in common, 0 to 1.
+        moves_VN: Contribution of each example of the first run to each head's change: for classes 1 if it is won, -1 if
+            it is lost, else 0.
         layers: Layer of each head.
-        judging: How effects are judged.
-        weight: What an example counts in the metric, relative to accuracy.
+        judging: How effects are tested.
+        weight: Weight of an example in the metric, relative to accuracy.
         set_flips: Share of predictions that change without a set of heads that one may want to remove; for a
             correlation, the variance of its change.
-        groups: Number of groups among which a redundant one is judged.
+        groups: Number of groups among which a redundant one is tested.
         screened: Whether the pilot is a screened sweep, which may miss flips.
     """
 
@@ -104,23 +105,23 @@ class Pilot:
 
         Args:
             sweeps: One or several.
-            others: Judged rows of other variants of the first run, such as whole layers.
-            margin: Another loss that matters than that of the sweeps, as a difference of scores.
+            others: Tested rows of other variants of the first run, such as whole layers.
+            margin: A margin that replaces that of the sweeps, as a difference of scores.
 
         Raises:
-            UserError: If there are fewer than :data:`FEWEST` examples, or the sweeps differ in their examples.
+            UserError: If there are fewer than :data:`FEWEST` examples, or the sweeps use different examples.
         """
         first, *_ = sweeps
         metric, count, judging = first.metric, first.count, Judging.of(first.rows[0])
         if count < FEWEST:
             raise UserError(
-                f"'{first.name}' disabled heads on {count} examples; expected at least {FEWEST}, which show how often "
-                "a head changes a prediction: disable heads on more examples first."
+                f"'{first.name}' disabled heads on {count} examples; at least {FEWEST} are needed to show how often a "
+                "head changes a prediction, so disable heads on more examples first."
             )
         if first.group_N is not None:
             raise UserError(
-                f"'{first.name}' has examples in groups (data.group), but a plan counts independent examples; "
-                "plan with a run without groups, and take as many groups as it says examples."
+                f"'{first.name}' has examples in groups (data.group), but a plan counts independent examples; plan "
+                "with a run without groups, and use as many groups as the plan requires examples."
             )
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
         if metric.of_classes:
@@ -136,7 +137,7 @@ class Pilot:
             change_SV, variance_SV = np.stack([sweep.change_V for sweep in sweeps]), moves_SVN.var(-1) / count
             of_set, alone = "stderr", variance_SV[0]
         of_layers = [other[of_set] for other in LAYER.of(others)]
-        # The median layer, or as much as all heads together.
+        # The value of the median layer, or of all heads together.
         set_flips = float(np.median(of_layers)) ** (1 if metric.of_classes else 2) if of_layers else alone.sum()
         return cls(
             metric=metric,
@@ -159,7 +160,7 @@ class Pilot:
 
     @property
     def of_classes(self) -> bool:
-        """Whether the metric judges predicted classes, which flip, and not scores, which move."""
+        """Whether the metric scores predicted classes, which flip, rather than numbers, which shift."""
         return self.metric.of_classes
 
     @property
@@ -169,7 +170,7 @@ class Pilot:
 
     @property
     def undecided_SV(self) -> NDArray[np.bool_]:
-        """Heads for which a run has not enough examples to tell."""
+        """Heads for which a run has too few examples for a verdict."""
         return np.array([[verdict == INCONCLUSIVE for verdict in verdicts] for verdicts in self.verdict_SV])
 
 
@@ -180,11 +181,11 @@ class Planned:
     Args:
         pilot: What they were simulated from.
         sizes: Numbers of examples.
-        settled: Number of seeds -> share of the heads without a verdict so far that get one, at each size. One seed's
-            examples include the pilot's, which settle none of them.
-        single_RM: For one seed, the same in each simulated sweep, NaN where its pilot leaves none without a verdict.
-        undecided: Number of seeds -> how many heads have no verdict so far (the mean over the runs for one seed).
-        goals: What is to be shown -> its power at each size, with one seed.
+        settled: Number of seeds -> share of the heads without a verdict so far that get one, at each size. The examples
+            of one seed include the pilot's, which settle none of these heads.
+        single_RM: The same for one seed in each simulated sweep; NaN if its pilot leaves no head without a verdict.
+        undecided: Number of seeds -> number of heads without a verdict so far (the mean over the runs for one seed).
+        goals: Goal -> its power at each size, with one seed.
     """
 
     pilot: Pilot
@@ -195,10 +196,10 @@ class Planned:
     goals: Mapping[str, Array]
 
     def examples(self, power_M: Array) -> float:
-        """Examples at which a power reaches :data:`bertsecrets.statistics.power.POWER`; infinite if none of the sizes
+        """Number of examples at which a power reaches :data:`bertsecrets.statistics.power.POWER`; infinite if no size
         does.
         """
-        # Simulated powers may fall a little where they are flat.
+        # Simulated powers may decrease slightly where they are flat.
         rising_M = np.maximum.accumulate(np.nan_to_num(power_M))
         reached = np.flatnonzero(rising_M >= POWER)
         if not len(reached):
@@ -212,15 +213,15 @@ class Planned:
         )
 
     def examples_range(self) -> tuple[float, float]:
-        """Between which numbers of examples eight in ten simulated sweeps of one seed settle their share; infinite as
-        :meth:`examples`.
+        """The range of numbers of examples at which 80 % of the simulated sweeps of one seed settle their share;
+        infinite as in :meth:`examples`.
         """
         reached = sorted(self.examples(share_M) for share_M in self.single_RM if not np.isnan(share_M).any())
         low, high = (reached[round(share * (len(reached) - 1))] if reached else math.inf for share in _RANGE)
         return low, high
 
     def record(self) -> dict[str, Any]:
-        """What a run keeps of it: numbers for sentences."""
+        """The numbers that a run saves, used in sentences."""
         low, high = self.examples_range()
         return {
             "metric": self.pilot.metric.name,
@@ -239,23 +240,23 @@ class Planned:
 
 
 SPARED, REDUNDANT, RANKS, SET = "spared", "redundant", "ranks", "set"
-"""Keys of :attr:`Planned.goals`, besides ``needed``."""
+"""Keys of :attr:`Planned.goals` other than ``needed``."""
 
 
 def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequence[float] = TIMES) -> Planned:
-    """Simulate how the pilot's sweep grows, judge it as sweeps are judged, and count verdicts.
+    """Simulate larger versions of the pilot's sweep, test them like real sweeps, and count verdicts.
 
-    The true rates at which each head loses and wins examples are drawn from what the pilot leaves open (beta-binomial
-    models of flips, and of the losses among them, whose spread over heads is estimated from all heads): the effects
-    that a small pilot observes vary more than the true ones, and a head without a flip may have some. The pilot's own
-    examples stay: with no others it says what it said. With several runs, a head's effects vary over
-    seeds around a mean, as much as they do in the pilots beyond the noise of examples.
+    The true rates at which each head loses and wins examples are drawn from their posterior given the pilot
+    (beta-binomial models of flips, and of the losses among them, whose spread over heads is estimated from all heads):
+    the effects that a small pilot observes vary more than the true ones, and a head without a flip may have some. The
+    pilot's own examples are kept: without others, its verdicts are the same. With several runs, a head's effects vary
+    over seeds around a mean as much as in the pilots, beyond the examples' noise.
 
     Args:
         pilot: The pilot.
         repeats: Simulated sweeps of each size.
         seed: Seed of the simulation.
-        times: Sizes, as multiples of the pilot's, rising from 1.
+        times: Sizes, as multiples of the pilot's, ascending from 1.
     """
     sizes = tuple(round(time * pilot.count) for time in times)
     generator = np.random.default_rng([seed, 4])
@@ -271,7 +272,7 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
         strict=True,
     )
     settled_RM = np.stack(settled_M, 1)
-    # By definition; tests by random swaps and correlations are simulated by others, which might differ.
+    # By definition; tests by random swaps and of correlations are simulated by other tests, which might differ.
     settled_RM[:, 0] = 0
     left_R = undecided_RV.sum(1)
     settled = {1: settled_RM.sum(0) / left_R.sum() if left_R.any() else np.full(len(sizes), math.nan)}
@@ -297,7 +298,8 @@ def _flip_sweeps(
     """True effects of the heads, ``[R, V]``, and of M sizes ``[M, R, W]`` changes, variances and p-values
     (:func:`count_tests`).
 
-    Beside the pilot's V heads: one that loses the margin, two that lose nothing, a redundant pair, and a set to remove.
+    In addition to the pilot's V heads: one that loses the margin, two that lose nothing, a redundant pair, and a set to
+    remove.
     """
     lost_RV, won_RV = _rates(pilot, runs_R, generator)
     margin = pilot.effective_margin
@@ -310,7 +312,7 @@ def _flip_sweeps(
     lost_MRW[0, :, :heads], won_MRW[0, :, :heads] = pilot.lost_SV[runs_R], pilot.won_SV[runs_R]
     lost_MRW, won_MRW = lost_MRW.cumsum(0), won_MRW.cumsum(0)
     size_M11 = np.reshape(sizes, (-1, 1, 1))
-    # The variance of a change, with a flip more where there are few.
+    # The variance of a change, with one more flip if there are few.
     variance_MRW = (lost_MRW + won_MRW + 1) / size_M11**2
     tests = count_tests(lost_MRW, won_MRW, sizes, margin)
     return won_RV - lost_RV, (won_MRW - lost_MRW) / size_M11, variance_MRW, *tests
@@ -319,8 +321,8 @@ def _flip_sweeps(
 def _score_sweeps(
     pilot: Pilot, runs_R: NDArray[np.int64], sizes: Sequence[int], generator: np.random.Generator
 ) -> tuple[Array, ...]:
-    """The same for a correlation: changes are normal around true effects, which are the pilot's, shrunk as far as they
-    are noise.
+    """The same for a correlation: changes are normal around true effects, which are the pilot's effects with their
+    noise shrunk.
     """
     trust_SV, middle_S1 = _shrinkage(pilot.change_SV, pilot.variance_SV)
     mean_SV = middle_S1 + trust_SV * (pilot.change_SV - middle_S1)
@@ -337,11 +339,11 @@ def _score_sweeps(
     variance_MRW = of_one_RW / size_M11
     error_MRW = np.sqrt(np.maximum(variance_MRW, np.finfo(float).tiny))
     p_loss_MRW = special.ndtr(change_MRW / error_MRW)
-    # One event more of the largest harm, as in the test of a margin.
+    # One more event of the largest harm, as in the test against the margin.
     largest_V = -pilot.moves_VN.min(1)
     largest_MRW = np.append(largest_V, np.full(5, np.median(largest_V))) / size_M11
     p_margin_MRW = special.ndtr((largest_MRW - change_MRW - margin) / np.hypot(error_MRW, largest_MRW))
-    # No score is unchanged.
+    # No score stays unchanged.
     return true_RV, change_MRW, variance_MRW, p_loss_MRW, p_margin_MRW, np.zeros_like(p_margin_MRW)
 
 
@@ -353,12 +355,12 @@ def _one_seed(
     undecided_RV: NDArray[np.bool_],
     generator: np.random.Generator,
 ) -> tuple[Counts, dict[str, float]]:
-    """How many undecided heads each sweep of this size settles, ``[R]``, and the power for each goal."""
+    """Number of undecided heads that each sweep of this size settles, ``[R]``, and the power for each goal."""
     change_RW, variance_RW, p_loss_RW, p_margin_RW, p_unchanged_RW = drawn
     repeats, heads = true_RV.shape
     family = heads + 3
     influence_VN = pilot.moves_VN - pilot.moves_VN.mean(1, keepdims=True)
-    # The three made-up heads err independently of the pilot's.
+    # The errors of the three simulated heads are independent of those of the pilot's heads.
     correlation = np.eye(family)
     correlation[:heads, :heads] = error_correlation(
         influence_VN * math.sqrt(pilot.count / size), np.abs(pilot.moves_VN).max(1) / size
@@ -380,7 +382,7 @@ def _one_seed(
         redundant += is_redundant(
             NEEDED if p_together <= 1 - pilot.judging.level else INCONCLUSIVE,
             verdict[alone],
-            # Bonferroni over the groups, a little stricter than the correction of a real sweep.
+            # Bonferroni over the groups, slightly stricter than the correction of a real sweep.
             pilot.groups * float(stats.norm.cdf(beyond / error)),
             0.0,
             pilot.judging.false_discovery_rate,
@@ -395,13 +397,13 @@ def _one_seed(
 
 
 def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.random.Generator) -> float:
-    """Share of sweeps that show a rank correlation of :data:`CORRELATION`, within layers, between true effects and
-    another number.
+    """Share of sweeps that detect a rank correlation of :data:`CORRELATION`, within layers, between true effects and
+    another measure.
     """
     layer_V = np.array(pilot.layers)
     sizes = np.bincount(layer_V)
     other_RLH, change_RLH = np.full((2, len(change_RV), len(sizes), sizes.max()), np.nan)
-    # Ties are broken at random: equal ranks would lower the correlation that is simulated.
+    # Ties are broken at random, because equal ranks would lower the simulated correlation.
     untied_RV = true_RV + 1e-9 * generator.random(true_RV.shape)
     for layer in np.flatnonzero(sizes):
         rank_RH = stats.rankdata(untied_RV[:, layer_V == layer], axis=1)
@@ -409,8 +411,8 @@ def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.ra
         normal_RH = special.ndtri((rank_RH - 0.5) / rank_RH.shape[1])
         other_RLH[:, layer, : sizes[layer]] = CORRELATION * normal_RH + math.sqrt(1 - CORRELATION**2) * noise_RH
         change_RLH[:, layer, : sizes[layer]] = change_RV[:, layer_V == layer]
-    # How far correlations reach by chance depends on the ties of small changes: judged once, on the first sweep that
-    # has one.
+    # The null distribution of the correlation depends on ties among small changes: computed once, on the first sweep
+    # that has one.
     rho_R = np.array([spearman_within(*pair) for pair in zip(other_RLH, change_RLH, strict=True)])
     varying = np.flatnonzero(np.isfinite(rho_R))
     if not len(varying):
@@ -424,7 +426,7 @@ def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.ra
 def _several_seeds(
     pilot: Pilot, size: int, seeds: int, repeats: int, undecided_V: NDArray[np.bool_], generator: np.random.Generator
 ) -> float:
-    """The share of heads undecided over seeds that sweeps of this size with so many seeds settle together."""
+    """The share of heads undecided over seeds that sweeps of this size with this many seeds settle together."""
     draw = _flips_of_seeds if pilot.of_classes else _scores_of_seeds
     change_SRV, *rest_RV = draw(pilot, size, seeds, repeats, generator)
     settled = 0
@@ -444,7 +446,8 @@ def _scores_of_seeds(
 ) -> tuple[Array, Array, Array, Array]:
     """Changes of a correlation over seeds, ``[S, R, V]``.
 
-    And ``[R, V]`` each: the covariance of two seeds, the variance of one, and p-values by the noise of examples alone.
+    And ``[R, V]`` each: the covariance between two seeds, the variance of one, and p-values from the examples' noise
+    only.
     """
     mean_V, error_V, spread_V = seed_model(pilot)
     variance_V = pilot.variance_SV.mean(0) * pilot.count / size
@@ -452,7 +455,7 @@ def _scores_of_seeds(
     common_RV = mean_V + np.hypot(error_V, np.sqrt(pilot.shared * variance_V)) * generator.standard_normal(shape)
     error_of_seed_V = np.hypot(spread_V, np.sqrt((1 - pilot.shared) * variance_V))
     change_SRV = common_RV + error_of_seed_V * generator.standard_normal((seeds, *shape))
-    # These normal errors are smaller than those of seeds and examples.
+    # These normal errors are smaller than those over seeds and examples.
     return (
         change_SRV,
         np.broadcast_to(pilot.shared * variance_V, shape),
@@ -508,7 +511,7 @@ def _flips_of_seeds(
 
 
 def draw_flips(size: int, lost: Array, won: Array, generator: np.random.Generator) -> tuple[Counts, Counts]:
-    """Numbers of examples lost and won of ``size``, at these rates, which sum to 1 at most."""
+    """Numbers of examples lost and won out of ``size`` at these rates, which sum to at most 1."""
     lost = lost.clip(0, 1)
     count = generator.binomial(size, lost)
     rest = np.divide(won, 1 - lost, out=np.zeros_like(won), where=lost < 1).clip(0, 1)
@@ -516,16 +519,17 @@ def draw_flips(size: int, lost: Array, won: Array, generator: np.random.Generato
 
 
 def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin: float) -> tuple[Array, Array, Array]:
-    """One-sided p-values of no loss, and of a loss of the margin or more, in sweeps of M sizes, from examples lost and
-    won.
+    """One-sided p-values of no loss, and of a loss of the margin or more, in sweeps of M sizes, from numbers of
+    examples lost and won.
 
-    Those of :func:`bertsecrets.ablation.verdicts.paired_tests` for accuracy; and the latter without any changed answer.
+    Those of :func:`bertsecrets.ablation.verdicts.paired_tests` for accuracy; also the latter without any changed
+    prediction.
     """
     discordant_MRW, fewer_MRW = lost_MRW + won_MRW, np.minimum(lost_MRW, won_MRW).astype(np.float64)
     two_sided = np.minimum(2 * special.bdtr(fewer_MRW, np.maximum(discordant_MRW, 1), 0.5), 1.0)
     p_margin_MRW = np.empty(lost_MRW.shape)
     for p_RW, lost_RW, won_RW, size in zip(p_margin_MRW, lost_MRW, won_MRW, sizes, strict=True):
-        # Many heads share their numbers.
+        # Many heads have the same numbers.
         (lost, won), which = np.unique(np.stack([lost_RW.ravel(), won_RW.ravel()]), axis=1, return_inverse=True)
         p_RW[:] = paired_loss(lost, won, size)(np.array(margin))[which.ravel()].reshape(p_RW.shape)
     p_loss_MRW = p_of_losses((won_MRW - lost_MRW).astype(np.float64), two_sided)
@@ -534,7 +538,7 @@ def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin:
 
 
 def _rates(pilot: Pilot, runs_R: NDArray[np.int64], generator: np.random.Generator) -> tuple[Array, Array]:
-    """Rates at which each head loses and wins examples, drawn from what the pilot leaves open, ``[R, V]`` each."""
+    """Rates at which each head loses and wins examples, drawn from their posterior given the pilot, ``[R, V]`` each."""
     lost_RV, won_RV = pilot.lost_SV[runs_R], pilot.won_SV[runs_R]
     first, second = _flip_prior(pilot)
     flips_RV = generator.beta(first + lost_RV + won_RV, second + pilot.count - lost_RV - won_RV)
@@ -544,13 +548,13 @@ def _rates(pilot: Pilot, runs_R: NDArray[np.int64], generator: np.random.Generat
 
 
 def _flip_prior(pilot: Pilot) -> tuple[float, float]:
-    """The beta distribution of a head's share of flips over heads, by moments."""
+    """The beta distribution of the share of flips over heads, by moments."""
     flips_X = ((pilot.lost_SV + pilot.won_SV) / pilot.count).ravel()
-    # Without any flip, half a flip of all heads together.
+    # Without any flips, half a flip for all heads together.
     mean = max(float(flips_X.mean()), 0.5 / (pilot.count * len(flips_X)))
     noise = mean * (1 - mean) / pilot.count
     alike = (float(flips_X.var()) - noise) / (mean * (1 - mean) - noise)
-    # Limits, as an estimate from few heads may be negative or 1.
+    # Clipped, because an estimate from few heads may be negative or 1.
     strength = 1 / min(max(alike, 1e-4), 0.9) - 1
     return mean * strength, (1 - mean) * strength
 
@@ -569,7 +573,7 @@ def _loss_prior(pilot: Pilot) -> tuple[float, float]:
 
 
 def _posterior_flips(pilot: Pilot) -> Array:
-    """Mean share of flips of each head, over runs, ``[V]``."""
+    """Mean share of flips of each head over runs, ``[V]``."""
     first, second = _flip_prior(pilot)
     flips_SV = pilot.lost_SV + pilot.won_SV
     shares_V: Array = ((first + flips_SV) / (first + second + pilot.count)).mean(0)
@@ -577,21 +581,21 @@ def _posterior_flips(pilot: Pilot) -> Array:
 
 
 def typical_flips(pilot: Pilot) -> float:
-    """Share of flips of a head that is typical of those without a verdict, or of all heads if each has one."""
+    """Share of flips of a typical head without a verdict, or of a typical head if all have one."""
     return _typical(pilot, np.broadcast_to(_posterior_flips(pilot), pilot.lost_SV.shape))
 
 
 def _typical(pilot: Pilot, number_SV: Array) -> float:
-    """The median of a number over the heads without a verdict, or over all if each has one."""
+    """The median over the heads without a verdict, or over all heads if each has one."""
     undecided_SV = pilot.undecided_SV
     return float(np.median(number_SV[undecided_SV] if undecided_SV.any() else number_SV))
 
 
 def seed_model(pilot: Pilot) -> tuple[Array, Array, Array]:
-    """Each head's mean effect over seeds, what the pilots leave open of it, and its spread between seeds, ``[V]`` each.
+    """Each head's mean effect over seeds, the variance of that estimate, and its variance between seeds, ``[V]`` each.
 
-    The variance between seeds beyond the noise of examples is taken to be in proportion to that noise; means are shrunk
-    towards that of all heads as far as their spread over heads is noise.
+    The variance between seeds beyond the examples' noise is taken to be proportional to that noise; means are shrunk
+    towards that of all heads to the extent that their spread over heads is noise.
     """
     seeds = len(pilot.change_SV)
     variance_V = _posterior_flips(pilot) / pilot.count if pilot.of_classes else pilot.variance_SV.mean(0)
@@ -605,7 +609,7 @@ def seed_model(pilot: Pilot) -> tuple[Array, Array, Array]:
 
 
 def _shrinkage(observed_XV: Array, noise_XV: Array) -> tuple[Array, Array]:
-    """How far effects are to be trusted, by their spread over heads and their noise, and what they are shrunk to,
+    """The reliability of effects, from their spread over heads and their noise, and the value they are shrunk to,
     ``[..., 1]``.
     """
     between_X1 = (observed_XV.var(-1, keepdims=True) - noise_XV.mean(-1, keepdims=True)).clip(1e-12)
@@ -615,7 +619,7 @@ def _shrinkage(observed_XV: Array, noise_XV: Array) -> tuple[Array, Array]:
 
 
 def _shared(moves_SVN: Array) -> float:
-    """Share of the noise of examples that two seeds have in common: their covariance over examples, relative to their
+    """Share of the examples' noise that two seeds have in common: their covariance over examples, relative to their
     variance.
     """
     seeds = len(moves_SVN)

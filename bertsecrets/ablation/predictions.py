@@ -1,4 +1,4 @@
-"""Predictions of a model and of its variants on the same examples, and the changes of score between them."""
+"""Predictions of a model and its variants on the same examples, and the changes of score between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,28 +12,28 @@ from bertsecrets.statistics.clusters import Clusters, by_cluster, cluster_sums, 
 from bertsecrets.task_heads.base import Array, Metric
 
 _EACH = 16
-"""Up to this number, unseen changes are counted exactly; larger numbers are rounded up, by at most :data:`_ROUNDED`."""
+"""Numbers of unseen changes up to this one are exact; larger numbers are rounded up, by at most :data:`_ROUNDED`."""
 _ROUNDED = 1.15
 
 
 @dataclass(frozen=True)
 class Unseen:
-    """What a screened sweep left out of each variant, and how much its audit of that variant found unchanged.
+    """The number of examples that a screened sweep left out for each variant, and the size of that variant's audit.
 
     Args:
         left_V: Number of examples on which each variant was not evaluated.
-        audited_V: Number of random examples on which it was evaluated as a check. None of them had another prediction:
-            a variant with one is evaluated whole, and nothing of it is left.
+        audited_V: Number of random examples on which it was evaluated as a check. None of their predictions changed:
+            otherwise the variant is evaluated on all examples, and none are left.
     """
 
     left_V: NDArray[np.int64]
     audited_V: NDArray[np.int64]
 
     def chances_VK(self) -> tuple[Array, NDArray[np.int64]]:
-        """Probability of numbers of changes that were not seen, by variant, and these numbers, ``[K]``.
+        """Probabilities of numbers of unseen changes, by variant, and these numbers, ``[K]``.
 
-        The chance of k or more is that of an audit that finds none of k changes: the confidence distribution of Clopper
-        and Pearson's upper limit in a finite population. What an audit found of one variant says nothing of another.
+        The probability of k or more is that of an audit that finds none of k changes: the confidence distribution of
+        Clopper and Pearson's upper limit in a finite population. The audit of one variant says nothing about another.
         """
         most = int(self.left_V.max(initial=0))
         steps = int(np.log(max(most / _EACH, 1)) / np.log(_ROUNDED))
@@ -43,7 +43,7 @@ class Unseen:
         return np.diff(1 - more_VK, axis=1, prepend=0), changes_K
 
     def bound(self, level: float) -> int:
-        """The largest number of unseen changes that any one variant may have, at this confidence for each."""
+        """The largest number of unseen changes that any single variant may have, at this confidence for each."""
         bound = 0
         for left, audited in {*zip(self.left_V.tolist(), self.audited_V.tolist(), strict=True)}:
             bound = max(bound, int((_chance_of_none(np.arange(1, left + 1), left, audited) > 1 - level).sum()))
@@ -51,7 +51,7 @@ class Unseen:
 
 
 def _chance_of_none(changes: ArrayLike, left: ArrayLike, audited: ArrayLike) -> Array:
-    """Probability that so many changes are all among the pairs left out, none among the audited ones."""
+    """Probability that this many changes are all among the pairs left out, and none among the audited pairs."""
     changes, left, audited = (np.asarray(value, np.float64) for value in (changes, left, audited))
     fit = np.minimum(changes, left)
     log = (
@@ -67,16 +67,15 @@ def _chance_of_none(changes: ArrayLike, left: ArrayLike, audited: ArrayLike) -> 
 class PairedPredictions:
     """Predictions of the unedited model and of V variants on the same N labelled examples, float64.
 
-    Of a task head that counts statistics, a prediction is a row of them, and ``clean_N`` and ``prediction_VN`` have a
-    dimension more.
+    For a task head that counts statistics, a prediction is a row of them, and ``clean_N`` and ``prediction_VN`` have
+    one more dimension.
 
     Args:
-        label_N: Gold labels: class indices or scores; not used where statistics count them already.
+        label_N: Gold labels: class indices or scores; not used if they are already included in the statistics.
         clean_N: Predictions of the unedited model, of the same kind.
         prediction_VN: Predictions of each variant.
-        unseen: What a screened sweep left out; None if nothing: limits and tests of a margin allow for it.
-        group_N: The group of each example; examples of a group belong together, and only groups are independent. None
-            where every example is.
+        unseen: What a screened sweep left out, which limits and tests against a margin allow for; None if nothing.
+        group_N: The group of each example; only groups are independent of each other. None if examples are.
     """
 
     label_N: Array
@@ -92,17 +91,17 @@ class PairedPredictions:
 
     @property
     def cluster_N(self) -> Clusters | None:
-        """The groups, numbered from 0; None where every example is independent."""
+        """The groups, numbered from 0; None if examples are independent."""
         return None if self.group_N is None else numbered(self.group_N)
 
     @property
     def units(self) -> int:
-        """Number of examples, or of groups where there are any: what is independent."""
+        """Number of independent units: of groups if there are any, else of examples."""
         return self.count if self.group_N is None else len(np.unique(self.group_N))
 
     @property
     def unit_size(self) -> float:
-        """Examples of a unit: 1, or those of an average group, weighted by size."""
+        """Examples per unit: 1, or the size of an average group, weighted by size."""
         cluster_N = self.cluster_N
         return 1.0 if cluster_N is None else self.count / effective_count(cluster_N)
 
@@ -112,20 +111,20 @@ class PairedPredictions:
         return np.concatenate([self.clean_N[None], self.prediction_VN])
 
     def of(self, variants: Sequence[int]) -> "PairedPredictions":
-        """Those of some of the variants."""
+        """The predictions of some of the variants."""
         index, unseen = list(variants), self.unseen
         left = None if unseen is None else Unseen(unseen.left_V[index], unseen.audited_V[index])
         return replace(self, prediction_VN=self.prediction_VN[index], unseen=left)
 
     def on(self, member_N: NDArray[np.bool_]) -> "PairedPredictions":
-        """Those on some of the examples, of an exact sweep."""
+        """The predictions on some of the examples, for an exact sweep."""
         group_N = None if self.group_N is None else self.group_N[member_N]
         return PairedPredictions(
             self.label_N[member_N], self.clean_N[member_N], self.prediction_VN[:, member_N], group_N=group_N
         )
 
     def by_unit(self, value_XN: Array) -> Array:
-        """Numbers of each unit in place of those of each example, with the same mean (see :func:`by_cluster`)."""
+        """Values per unit instead of per example, with the same mean (see :func:`by_cluster`)."""
         cluster_N = self.cluster_N
         return value_XN if cluster_N is None else by_cluster(value_XN, cluster_N)
 
@@ -136,25 +135,27 @@ class PairedPredictions:
         return moved_VN if moved_VN.ndim == 2 else np.asarray(moved_VN.any(-1))
 
     def discordant(self, metric: Metric) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Numbers of examples that each variant loses, and wins, ``[V]`` each, by a metric of events."""
+        """Numbers of examples that each variant loses and wins, ``[V]`` each, for a metric of events."""
         right_N, *_ = metric.right(self.label_N, self.clean_N[None])
         right_VN = metric.right(self.label_N, self.prediction_VN)
         return (right_N & ~right_VN).sum(-1), (~right_N & right_VN).sum(-1)
 
     def net_wins(self, metric: Metric) -> NDArray[np.int64]:
-        """Examples that each variant wins less those that it loses, of each unit, ``[V, U]``, by a metric of events."""
+        """Number of examples that each variant wins minus those that it loses, per unit, ``[V, U]``, for a metric of
+        events.
+        """
         net_VN = 1 * metric.right(self.label_N, self.prediction_VN) - metric.right(self.label_N, self.clean_N[None])
         return net_VN if self.cluster_N is None else cluster_sums(net_VN, self.cluster_N).astype(np.int64)
 
     def scores(self, metric: Metric) -> tuple[float, Array]:
         """The score of the unedited model, and those of the variants, ``[V]``."""
         baseline = float(scores(metric, self.label_N, self.clean_N[None])[0])
-        # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
+        # Sums in a different order may differ in the last digit; unchanged predictions get exactly the baseline.
         unchanged_V = ~self.moved_VN.any(-1)
         return baseline, np.where(unchanged_V, baseline, scores(metric, self.label_N, self.prediction_VN))
 
     def is_defined(self, metric: Metric) -> bool:
-        """Whether any prediction can score other than 0."""
+        """Whether any prediction can have a score other than 0."""
         if metric.of_statistics:
             return metric.defined(metric.features(self.label_N, self.clean_N[None])[0])
         return metric.defined(self.label_N)

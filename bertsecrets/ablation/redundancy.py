@@ -1,4 +1,4 @@
-"""Redundant groups of heads: together they do harm that their heads alone do not add up to."""
+"""Redundant groups of heads: disabling them together does more harm than the sum of their heads' effects."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from bertsecrets.statistics.corrections import corrected
 from bertsecrets.task_heads.base import Array, Metric
 
 FEWEST_CONTROLS = 19
-"""Fewer random groups cannot show at 5 % that a group is worse than they are."""
+"""With fewer random groups, a group cannot be shown at 5 % to be worse than they are."""
 
 _CONTROL_LEVEL = 0.05
 
@@ -27,12 +27,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Group:
-    """The judged row of a group of heads, and the rows that it is compared with.
+    """The tested row of a group of heads, and the rows that it is compared with.
 
     Args:
         row: All of its heads disabled together.
         alone: Each head disabled alone.
-        but_one: The group without each of its heads; empty unless complete.
+        but_one: The group without each of its heads; empty if incomplete.
         controls: As many random heads of the same layers disabled.
     """
 
@@ -50,8 +50,8 @@ class Group:
 def interactions(
     metric: Metric, paired: PairedPredictions, sizes: Sequence[int], judging: Judging
 ) -> tuple[Array, Array, Array, Array]:
-    """Joint effects of G groups less the sums of their heads' single effects, by a bootstrap over examples; negative is
-    harm.
+    """Joint effects of G groups minus the sums of their heads' single effects, by a bootstrap over examples; negative
+    means harm.
 
     Args:
         metric: The metric.
@@ -78,23 +78,25 @@ def interactions(
     low_G, high_G = np.full(groups, np.nan), np.full(groups, np.nan)
     defined_G = np.isfinite(resampled_RG).any(0) & np.isfinite(estimate_G)
     low_G[defined_G], high_G[defined_G] = np.nanquantile(resampled_RG[:, defined_G], [tail, 1 - tail], axis=0)
-    # An undefined resample counts against the interaction; so do rounding errors of sums that cancel.
+    # An undefined resample counts against the interaction, as do rounding errors of sums that cancel.
     p_G = ((~(resampled_RG < -1e-12)).sum(0) + 1) / (judging.resamples + 1)
     return estimate_G, low_G, high_G, corrected(np.where(defined_G, p_G, np.nan))
 
 
 def p_of_controls(together: float, controls: Sequence[float]) -> float:
-    """Share of a group and its controls that do as much harm as the group; NaN with fewer than ``FEWEST_CONTROLS``."""
+    """Share of a group and its controls that do at least as much harm as the group; NaN with fewer than
+    ``FEWEST_CONTROLS``.
+    """
     if len(controls) < FEWEST_CONTROLS:
         return float("nan")
-    # The group is one of its own controls: p is never 0. 1e-12: sums in another order.
+    # The group is one of its own controls, so p is never 0. 1e-12: sums in a different order.
     return (1 + sum(control <= together + 1e-12 for control in controls)) / (1 + len(controls))
 
 
 def is_redundant(
     together: str, but_one: Sequence[str], p_interaction: float, p_controls: float, false_discovery_rate: float
 ) -> bool:
-    """Whether the heads of a group can replace each other: the group is needed, and no head of it is.
+    """Whether the heads of a group can replace each other: the group is needed, but none of its heads is.
 
     Args:
         together: Verdict of the whole group.
@@ -113,7 +115,7 @@ def is_redundant(
 
 
 def groups_of(rows: Sequence[Row]) -> list[Group]:
-    """The groups of two heads or more whose heads were also disabled alone.
+    """The groups of two or more heads whose heads were also disabled alone.
 
     Args:
         rows: All rows of one metric, mode, set and step.
@@ -124,7 +126,7 @@ def groups_of(rows: Sequence[Row]) -> list[Group]:
         heads = row["heads"].split(" ")
         if len(heads) < 2 or not all(head in single for head in heads):
             continue
-        # Without one head of a pair the other remains: its row exists already.
+        # A pair without one of its heads is the other head, whose row exists already.
         of_others = rest if len(heads) > 2 else single
         others = [" ".join(other for other in heads if other != head) for head in heads]
         but_one = [of_others[other] for other in others] if all(other in of_others for other in others) else []
@@ -146,11 +148,11 @@ def redundancy(
     alone.
 
     Args:
-        rows: The judged rows of one metric.
+        rows: The tested rows of one metric.
         metric: The metric.
         paired: The predictions.
         names: The variants' names.
-        judging: How effects are judged.
+        judging: How effects are tested.
     """
     groups = groups_of(rows)
     if not groups:

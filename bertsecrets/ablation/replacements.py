@@ -1,4 +1,4 @@
-"""What stands in for a disabled head: the mean, the peak or the optimal vector, or the outputs on other examples."""
+"""Replacements for a disabled head: the mean, peak or optimal vector, or its outputs on other examples."""
 
 import random
 from collections.abc import Iterator
@@ -22,27 +22,27 @@ from bertsecrets.models.encoder import evaluating
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.store import NOTHING_KEPT, Store
 
-DISABLING = "the effect of disabling a head cannot be scored"
-"""What analyses that disable heads cannot do without labels."""
+DISABLING = "the effect of disabling a head cannot be measured"
+"""Why analyses that disable heads need labels."""
 
 NEAREST = 32
-"""Donors of an example are drawn among this many reference examples of the most similar length."""
+"""Donors of an example are drawn from this many reference examples of the most similar length."""
 
 FIT_BATCH = 8
-"""Examples in a step of the fit of optimal outputs: each counts once for every head."""
+"""Number of examples in a step of the fit of optimal outputs; each counts once for every head."""
 
 
 class Donors:
-    """Draw donors for mode ``resample``: for each example, other examples whose heads' outputs stand in for its own.
+    """Draw donors for mode ``resample``: for each example, other examples whose heads' outputs replace its own.
 
-    They are drawn without replacement among the :data:`NEAREST` reference examples with other tokens that are nearest
-    in length, by a generator seeded with ``seed`` and the example's index: an example has the same donors in any batch,
-    on any number of processes, and in a resumed sweep.
+    They are drawn without replacement from the :data:`NEAREST` reference examples with different tokens that are
+    nearest in length, by a generator seeded with ``seed`` and the example's index: an example has the same donors in
+    every batch, on any number of processes, and in a resumed sweep.
 
     Args:
         reference: The examples to draw from.
-        split: The tokenised split of the examples that receive.
-        draws: Donors of an example, from 1.
+        split: The tokenised split of the receiving examples.
+        draws: Number of donors per example, at least 1.
         seed: Seed of the generator.
     """
 
@@ -51,10 +51,10 @@ class Donors:
         self._ids = {example.index: row.ids for example, row in zip(split.examples, split.rows, strict=True)}
 
     def of(self, batch: Batch) -> list[Batch]:
-        """For each draw a batch with one donor for each example.
+        """For each draw, a batch with one donor for each example.
 
         Raises:
-            UserError: If fewer reference examples than draws have other tokens than an example.
+            UserError: If fewer reference examples than draws differ from an example in their tokens.
         """
         donors_B = [self.positions(int(index)) for index in batch.index_B]
         return [self.reference.split[[row[draw] for row in donors_B]] for draw in range(self.draws)]
@@ -69,15 +69,15 @@ class Donors:
                 f"reference examples differ from example {index}; lower ablation.draws or raise "
                 "ablation.reference_examples."
             )
-        # Of similar length, so that few of a donor's tokens serve twice or not at all.
+        # Of similar length, so that few of a donor's tokens are used twice or not at all.
         near = sorted(others, key=lambda position: (abs(split.lengths[position] - len(ids)), position))
-        # A generator for each example: the same donors in any batch and on any number of processes.
+        # A generator for each example, for the same donors in every batch and on any number of processes.
         return random.Random(f"{self.seed}/{index}").sample(near[: max(NEAREST, self.draws)], self.draws)
 
 
 @dataclass(frozen=True)
 class Replacements:
-    """What the modes take their replacements from; None for modes that do not need it.
+    """The replacements that a mode uses; None for modes that do not need them.
 
     Args:
         constants_LHd: A vector for each head, for modes ``mean``, ``peak`` and ``optimal``.
@@ -89,7 +89,7 @@ class Replacements:
 
 
 def check_embedder_mode(settings: AblationSettings) -> None:
-    """Raise UserError if a mode takes replacements from other examples, which a sentence-embedding model has not."""
+    """Raise UserError if a mode takes replacements from other examples and the model embeds sentences."""
     if find_mode(settings.mode).needs & OF_REFERENCES:
         raise UserError(
             f"Mode '{settings.mode}' is not available for a sentence-embedding model; choose mode uniform or zero."
@@ -97,7 +97,7 @@ def check_embedder_mode(settings: AblationSettings) -> None:
 
 
 def check_references(context: Context, settings: AblationSettings) -> None:
-    """Raise UserError if replacements cannot be fitted for lack of labels."""
+    """Raise UserError if replacements cannot be fitted because labels are missing."""
     if ModeNeed.FITTED_OUTPUTS in find_mode(settings.mode).needs and context.source is not None:
         context.source.check_labels(TRAIN)
 
@@ -106,13 +106,13 @@ def prepare(context: Context, plan: Plan, settings: AblationSettings, store: Sto
     """Prepare the replacements of a plan's mode.
 
     Args:
-        context: The model, the examples that are judged, and those that replacements come from.
+        context: The model, the evaluated examples, and those that replacements come from.
         plan: What is disabled, and how.
         settings: ``reference_examples``, ``draws``, ``optimal_steps`` and ``seed``.
-        store: Where fitted optimal outputs are kept; its key has the model, the plan and the settings.
+        store: Where fitted optimal outputs are saved; its key contains the model, the plan and the settings.
 
     Raises:
-        UserError: If reference examples of mode ``optimal`` lack labels, or all are judged.
+        UserError: If reference examples of mode ``optimal`` lack labels, or all of them are in the evaluation set.
     """
     needs = find_mode(plan.mode).needs
     if not needs & OF_REFERENCES:
@@ -152,7 +152,7 @@ def prepare(context: Context, plan: Plan, settings: AblationSettings, store: Sto
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The model's arguments for each batch, made anew in each pass: one batch is in memory at a time."""
+    """The model's arguments for each batch, rebuilt in each pass so that only one batch is in memory at a time."""
 
     batches: Batches
     device: torch.device
@@ -162,12 +162,12 @@ class _Inputs:
 
 
 def _apart(reference: Reference, split: EncodedSplit) -> Reference:
-    """The reference examples that are not judged: on those that are, fitted outputs would look too good."""
+    """The reference examples outside the evaluation set, as fitted outputs would look too good on examples in it."""
     judged = {row.ids for row in split.rows}
     apart = tuple(position for position in reference.positions if reference.split.rows[position].ids not in judged)
     if not apart:
         raise UserError(
-            f"All {len(reference.positions)} reference examples are also judged, but mode 'optimal' fits outputs on "
-            "other examples; give examples that are not in the evaluation set."
+            f"All {len(reference.positions)} reference examples are also in the evaluation set, but mode 'optimal' "
+            "must fit outputs on other examples; give examples that are not in the evaluation set."
         )
     return Reference(reference.split, apart)

@@ -1,4 +1,4 @@
-"""What analyses that disable heads find, as rows; those of a sweep, all but :class:`Together`, are written with its
+"""Results of analyses that disable heads, as rows; those of a sweep (all but :class:`Together`) are written with its
 table.
 """
 
@@ -12,22 +12,22 @@ from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
 
 ABLATION = "ablation"
-"""Name of the experiment in the head table and of its files of rows."""
+"""Name of the experiment in the head table and in the names of its files of rows."""
 
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Swept:
-    """How a sweep was made.
+    """How a sweep was run.
 
     Args:
         mode: How heads were disabled.
-        words: What the output of a disabled head is.
-        examples: Number of examples, of the set's ``whole``; None where all were swept.
-        whole: Number of examples of the set; None likewise.
+        words: The output of a disabled head, in words.
+        examples: Number of examples out of the set's ``whole``; None if all were used.
+        whole: Number of examples in the set; None likewise.
         budget: The setting that limited their number; None for another reason.
-        seconds: How long the passes took; None if an interrupted sweep was resumed.
+        seconds: Duration of the passes; None if an interrupted sweep was resumed.
     """
 
     mode: str
@@ -40,24 +40,24 @@ class Swept:
 
 @dataclass(frozen=True)
 class Screened:
-    """What a screened sweep evaluated and what it may have missed.
+    """What a screened sweep evaluated, and what it may have missed.
 
     Args:
         mode: How heads were disabled.
         pairs: Pairs of a variant and an example.
         evaluated: Pairs evaluated exactly.
-        inactive: Pairs out of reach, before variants with a miss were evaluated whole.
-        audited: Those of them that the audit evaluated.
-        missed: Audited pairs whose prediction changed, although they were out of reach.
-        whole: Variants evaluated whole, because the audit found a miss.
-        bound, each: At most so many predictions are not those of the exact sweep, at a confidence of 95 %: of all
-            variants, and of each variant by itself.
+        inactive: Pairs out of reach, before variants with a miss were evaluated on all examples.
+        audited: Inactive pairs that the audit evaluated.
+        missed: Audited pairs whose prediction changed although they were out of reach.
+        whole: Variants evaluated on all examples because the audit found a miss.
+        bound, each: Upper bounds, at a confidence of 95 %, on the number of predictions that differ from those of the
+            exact sweep: for all variants, and for each single variant.
         precision: ``bf16-mixed``: pairs far from a change of prediction were evaluated in bf16; ``32-true``: none were.
         bf16: Pairs that the rule left in bf16.
-        again: Pairs evaluated in bf16 and, near a change of prediction, again in fp32.
-        audited_bf16, missed_bf16: Pairs left in bf16 that the audit evaluated in fp32, and those of them with another
-            prediction.
-        reason: Why no pass was in bf16; None if some were, or it was not out of the question.
+        again: Pairs evaluated in bf16 and, because they are near a change of prediction, again in fp32.
+        audited_bf16, missed_bf16: Pairs left in bf16 that the audit evaluated in fp32, and those with a different
+            prediction in fp32.
+        reason: Why bf16 was not possible; None if it was used or was possible.
         onednn: Whether linear layers in fp32 were computed by oneDNN.
     """
 
@@ -81,18 +81,18 @@ class Screened:
 
 @dataclass(frozen=True)
 class Selection:
-    """Whether the head that helps most when disabled on one half of the examples helps on the other, over random
+    """Whether the head whose disabling helps most on one half of the examples also helps on the other, over random
     halves.
 
     Args:
         metric, mode: The score, and how heads were disabled.
         best: The variant chosen most often.
-        chosen: Share of the splits that chose it.
+        chosen: Share of the splits in which it was chosen.
         claimed: Mean improvement of the chosen variant on the half that chose it.
         kept: The same on the other half.
         positive: Share of the splits in which the score on the other half improved.
-        p_value: Of ``best`` on all examples, corrected over the variants.
-        survives: Whether ``kept`` is above 0 and ``p_value`` at most 0.05.
+        p_value: That of ``best`` on all examples, corrected for the number of variants.
+        survives: Whether ``kept`` is above 0 and ``p_value`` is at most 0.05.
     """
 
     metric: str
@@ -108,22 +108,23 @@ class Selection:
 
 @dataclass(frozen=True)
 class Spared:
-    """How many of the heads of a sweep can be spared at the judged margin.
+    """How many of the heads of a sweep can be spared at the margin of the tests.
 
     Args:
         metric, mode: The score, and how heads were disabled.
-        margin, level, false_discovery_rate: As judged.
+        margin, level, false_discovery_rate: Those of the tests.
         heads: Number of heads.
-        each: How many are shown one by one to lose less than the margin, at the false discovery rate.
-        at_least: A number of heads that lose less, which is too large with probability 1 - ``level`` at most.
-        of_each: The same bound for the heads that ``each`` counts.
-        excluded: The smallest loss that is ruled out for every single head at once, with probability ``level``; None if
-            a score is undefined.
-        falsely: How many heads that lose ``margin`` or more such a sweep counts in ``each``, on average and at most.
+        each: Number of heads that are individually shown to lose less than the margin, at the false discovery rate.
+        at_least: A lower bound on the number of heads that lose less than the margin, too large with probability at
+            most 1 - ``level``.
+        of_each: The same bound for the heads counted in ``each``.
+        excluded: The smallest loss that is ruled out for every single head simultaneously, with probability ``level``;
+            None if a score is undefined.
+        falsely: Upper bound on the expected number of heads in ``each`` that lose ``margin`` or more.
         unchanged: Number of heads without which no prediction changes.
-        excluded_unchanged: The smallest loss that is ruled out for all of these at once, although they were picked for
-            changing nothing, with probability ``level``: it depends on no other head but on how many there are. None
-            without any.
+        excluded_unchanged: The smallest loss that is ruled out for all of these simultaneously with probability
+            ``level``, allowing for their selection; it depends on the other heads only through their number. None
+            without any such head.
     """
 
     metric: str
@@ -147,7 +148,7 @@ class SparedAt:
 
     Args:
         metric, mode: The score, and how heads were disabled.
-        margin: A loss that may matter, as a difference of scores; :attr:`Spared.margin` is one of them.
+        margin: A margin, as a difference of scores; :attr:`Spared.margin` is one of them.
         each, at_least: As in :class:`Spared`.
     """
 
@@ -162,7 +163,7 @@ class SparedAt:
 
 @dataclass(frozen=True)
 class Sublayers:
-    """Mean changes of the score when each layer is left without its attention, or without its feed-forward sublayer.
+    """Mean changes of the score when each layer loses its attention sublayer, or its feed-forward sublayer.
 
     Args:
         metric, mode: The score, and how heads were disabled.
@@ -183,13 +184,13 @@ class Sublayers:
 
 @dataclass(frozen=True)
 class OverExamples:
-    """How much of the variance of heads' effects on single examples' losses is over examples.
+    """How much of the variance of heads' effects on the losses of single examples is due to examples.
 
     Args:
         mode: How heads were disabled.
         share: The share, from 0 to 1.
         level: Level of its interval.
-        heads, examples: Their numbers.
+        heads, examples: Numbers of heads and examples.
     """
 
     mode: str
@@ -201,18 +202,20 @@ class OverExamples:
 
 @dataclass(frozen=True)
 class Power:
-    """How many examples would settle more heads, simulated from a sweep; None: more than were simulated.
+    """How many examples would settle more heads, simulated from a sweep; None means more than were simulated.
 
     Args:
-        mode, metric, margin: How heads were disabled and judged.
-        undecided: Heads without a verdict.
+        mode, metric, margin: How heads were disabled and tested.
+        undecided: Number of heads without a verdict.
         heads: Number of heads.
-        count: Examples of the sweep.
-        examples: Examples that would settle 80 % of the heads without a verdict.
-        most: The most examples that were simulated.
-        share: Share of those heads that the most examples settle; None without any.
-        spared, needed: Examples that show a typical head that changes nothing, and one that matters, with 80 % power.
-        examples_low, examples_high: Between which numbers eight in ten simulated sweeps settle as many as ``examples``.
+        count: Number of examples in the sweep.
+        examples: Number of examples that would settle 80 % of the heads without a verdict.
+        most: The largest simulated number of examples.
+        share: Share of those heads that the largest number settles; None without any.
+        spared, needed: Numbers of examples that show, with 80 % power, that a typical head that changes nothing can be
+            spared, and that one that loses the margin is needed.
+        examples_low, examples_high: The range of numbers at which 80 % of the simulated sweeps settle as many heads as
+            ``examples``.
     """
 
     mode: str
@@ -232,12 +235,12 @@ class Power:
 
 @dataclass(frozen=True)
 class Together:
-    """What a model scores without all the heads that can each be spared, on the examples that chose them.
+    """The score of a model without all heads that can individually be spared, on the examples that chose them.
 
     Args:
         metric, mode: The score, and how heads were disabled.
         heads: The heads, e.g. ``3-11 5-2``, as in the ablation table.
-        seconds: How long the pass took.
+        seconds: Duration of the pass.
         baseline, score: The score with and without them.
         change: Its change.
     """
@@ -252,14 +255,14 @@ class Together:
 
 
 BESIDE_TABLE = (Swept, Screened, Selection, Spared, SparedAt, Sublayers, OverExamples, Power, Together)
-"""All kinds of rows beside the ablation table."""
+"""All kinds of rows written beside the ablation table."""
 
 
 def found(run: Run, kind: type[Found]) -> list[Found]:
-    """A run's rows of one kind at its last sweep.
+    """A run's rows of one kind from its last sweep.
 
     Raises:
-        RecordError: If their file is damaged, of another version or of another run.
+        RecordError: If their file is damaged, or belongs to another version or another run.
     """
     return MeasureView(run, Declaration(ABLATION, "", ""), HeadTable.empty()).found(kind)
 
@@ -277,7 +280,7 @@ def only(rows: Iterable[Any], kind: type[Found], **equal: str) -> Found | None:
 
 @dataclass(frozen=True)
 class Worth:
-    """What all heads together are worth: the Shapley values add up to ``whole`` minus ``none``.
+    """The worth of all heads together: the Shapley values add up to ``whole`` minus ``none``.
 
     Args:
         quantity: The column of the grid: ``loss``, or the task's first metric.
@@ -295,12 +298,12 @@ class Worth:
 
 @dataclass(frozen=True)
 class EarlyHeads:
-    """Direct and total effect of the heads below the last layer, summed over all of them.
+    """Direct and total effects of the heads below the last layer, summed over these heads.
 
     Args:
         mode: How heads were disabled.
         direct, total: The two sums; None with fewer than two examples or a single layer.
-        ratio: Total over direct effect; None where the direct effect may be 0.
+        ratio: Total divided by direct effect; None if the direct effect may be 0.
     """
 
     mode: str
@@ -311,19 +314,19 @@ class EarlyHeads:
 
 @dataclass(frozen=True)
 class Blocked:
-    """The effect of blocking attention to or from one special token in every head.
+    """The effect of blocking attention to or from a special token in every head.
 
     Args:
         token: Name of the token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
-        direction: ``to``: no token attends to it, the remaining weights of a row sum to one. ``from``: it attends only
-            to itself and so gathers nothing.
+        direction: ``to``: no token attends to it, and the remaining weights of a row sum to one. ``from``: it attends
+            only to itself and so collects nothing from other tokens.
         metric: The score.
         baseline, score: The score with nothing blocked, and with attention blocked.
         change: Their difference, with limits at ``level``.
         level: Level of the limits.
-        margin: The loss that matters.
-        p_loss: One-sided p-value of no loss, corrected over the rows as the verdict is.
-        flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
+        margin: The largest acceptable loss.
+        p_loss: One-sided p-value of no loss, corrected for the number of rows like the verdict.
+        flips: Share of examples whose predicted class changes; for scores, mean absolute change of the prediction.
         verdict: ``needed``, ``dispensable`` or ``inconclusive``.
     """
 

@@ -1,4 +1,4 @@
-"""Metrics under any weighting of the examples, for many variants at once.
+"""Metrics under arbitrary weightings of the examples, for many variants at once.
 
 Every metric is a function of sums of *features* over examples: bootstrap resamples (weights) and swaps of
 predictions become matrix products.
@@ -19,29 +19,29 @@ from bertsecrets.task_heads.regression import moments
 Weights = NDArray[np.float64] | NDArray[np.integer[Any]]
 
 _AT_ONCE = 4_000_000
-"""Numbers of examples, such as weights of resamples, in memory at a time."""
+"""Number of values, such as weights of resamples, held in memory at a time."""
 
 _STEP = 1e-6
 """Step of numerical derivatives."""
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of a name; raises UserError if there is none."""
+    """The metric with this name; raises UserError if there is none."""
     if name not in METRICS:
         raise UserError(f"Unknown metric '{name}'; {choices(name, METRICS)}.")
     return METRICS[name]
 
 
 def judged_metrics(task: Task) -> list[Metric]:
-    """The metrics of a task by which effects are judged: all but those of a ranking (``auc``)."""
+    """The metrics of a task for which effects are tested: all but those of a ranking (``auc``)."""
     return [task.head.metrics[name] for name in task.metrics if name in task.head.metrics]
 
 
 def weighted_scores(metric: Metric, label_N: Array, prediction_VN: Array, weight_RN: Weights) -> Array:
     """The metric of V predictions under R weightings of the N examples, ``[R, V]`` float64.
 
-    A whole-number weight gives exactly the score of a set with that many copies of the example. NaN where a
-    correlation is undefined; 0 where F1 or Matthews is.
+    An integer weight gives exactly the score of a set with that many copies of the example. NaN where a correlation is
+    undefined; 0 where F1 or Matthews' correlation is.
 
     Args:
         metric: The metric.
@@ -59,13 +59,13 @@ def weighted_scores(metric: Metric, label_N: Array, prediction_VN: Array, weight
 
 
 def memory_parts(rows: int, examples: int, most: int | None = None, multiple: int = 1) -> Iterator[tuple[int, int]]:
-    """Split rows into parts that fit into memory; yield the first row and the number of rows of each.
+    """Split rows into parts that fit into memory; yield the first row and the number of rows of each part.
 
     Args:
         rows: Number of rows.
         examples: Number of examples, the length of a row.
-        most: Largest number of rows of a part; None for no limit but the memory.
-        multiple: Every part but the last has a multiple of so many rows; divides ``most``.
+        most: Largest number of rows in a part; None for no limit other than memory.
+        multiple: The number of rows in every part but the last is a multiple of this; divides ``most``.
     """
     size = max(1, _AT_ONCE // max(1, examples) // multiple) * multiple
     size = size if most is None else min(size, most)
@@ -83,7 +83,7 @@ def _scores(metric: Metric, label_N: Array, prediction_VN: Array, weight_RN: Arr
     if metric.of_ranks:
         return _spearman(label_N, prediction_VN, weight_RN / whole_R1)
     feature_VNF = metric.features(label_N, prediction_VN)
-    # Divided after summing: counts stay whole numbers, so equal counts give equal scores.
+    # Divided after summing, so that counts stay integers and equal counts give equal scores.
     sum_RVF = np.einsum("rn,vnf->rvf", weight_RN, feature_VNF, optimize=True)
     return metric.score(sum_RVF / whole_R1[..., None])
 
@@ -104,8 +104,7 @@ def _spearman(label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
 
 
 def weighted_ranks(value_N: Array, weight_RN: Array) -> Array:
-    """Mid-ranks under each weighting, ``[R, N]``, up to a constant: the weight below a value plus half of its own
-    weight.
+    """Mid-ranks under each weighting, ``[R, N]``, up to a constant: the weight below a value plus half of its own.
 
     scipy.stats.rankdata does not support weights.
     """
@@ -121,8 +120,8 @@ def weighted_ranks(value_N: Array, weight_RN: Array) -> Array:
 def influences(metric: Metric, label_N: Array, prediction_VN: Array) -> Array:
     """Empirical influence of every example on the metric, ``[V, N]``, with mean 0 (Hampel 1974; Efron 1982, chapter 6).
 
-    N times the effect of a little more weight on one example: the metric's standard error is the root mean square of
-    its influences over the root of N. NaN where the metric is undefined.
+    N times the effect of slightly more weight on one example: the metric's standard error is the root mean square of
+    its influences divided by the square root of N. NaN where the metric is undefined.
 
     Args:
         metric: The metric.
@@ -141,7 +140,7 @@ def _influences(metric: Metric, label_N: Array, prediction_VN: Array) -> Array:
         mean_VF, feature_VNF = _rank_moments(label_N, prediction_VN)
     else:
         if metric.correlates:
-            # A correlation sees neither location nor scale; numerical derivatives do.
+            # A correlation does not depend on location and scale, but numerical derivatives do.
             label_N, prediction_VN = _standardised(label_N), _standardised(prediction_VN)
         feature_VNF = metric.features(label_N, prediction_VN)
         mean_VF = feature_VNF.mean(1)
@@ -150,9 +149,8 @@ def _influences(metric: Metric, label_N: Array, prediction_VN: Array) -> Array:
 
 
 def largest_moves(metric: Metric, label_N: Array, prediction_N: Array) -> tuple[float, float]:
-    """The largest loss and gain (at least 0), to first order, if one example's number were another.
-
-    Other numbers are the least and the greatest one.
+    """The largest loss and gain (at least 0), to first order, if one example's prediction were replaced by the smallest
+    or largest one.
     """
     if metric.of_statistics:
         feature_NF = metric.features(label_N, prediction_N[None])[0]
@@ -164,17 +162,18 @@ def largest_moves(metric: Metric, label_N: Array, prediction_N: Array) -> tuple[
 
 
 def largest_flip(metric: Metric, label_N: Array, prediction_N: Array) -> float:
-    """The largest change, either way, if one example's prediction were another class that occurs, or by one event.
+    """The largest change in either direction if one example's prediction were another class that occurs, or by one
+    event.
 
-    Computed exactly: where few examples are predicted to be of a class, a score moves far from what its derivatives
-    say.
+    Computed exactly: if few examples are predicted to be of a class, a score changes by much more than its derivatives
+    predict.
     """
     if metric.of_statistics:
         return float(np.abs(_steps(metric, label_N, prediction_N)).max())
     features, score = metric.features, metric.score
     classes = np.unique(np.concatenate([label_N, prediction_N, metric.classes]))
     kind_K2, count_K = np.unique(np.stack([label_N, prediction_N], 1), axis=0, return_counts=True)
-    # All pairs of a label that occurs and a class, so that the classes among the features are all that occur.
+    # All pairs of an occurring label and a class, so that the features cover all classes that occur.
     label_KC = np.broadcast_to(kind_K2[:, :1], (len(kind_K2), len(classes)))
     other_KCF = features(label_KC.ravel(), np.tile(classes, len(kind_K2))[None])[0].reshape(*label_KC.shape, -1)
     predicted_KF = other_KCF[np.arange(len(kind_K2)), np.searchsorted(classes, kind_K2[:, 1])]
@@ -184,9 +183,10 @@ def largest_flip(metric: Metric, label_N: Array, prediction_N: Array) -> float:
 
 
 def typical_harm(metric: Metric, label_N: Array, prediction_N: Array) -> float:
-    """The loss w of a class metric, to first order, if a right prediction were wrong: sum of w^2 / sum of w over them.
+    """The typical loss w of a class metric, to first order, if a right prediction were wrong: sum of w^2 / sum of w
+    over right predictions.
 
-    Flips that lose d in total then have the variance w d. 0 where nothing can be lost.
+    Flips that lose d in total then have the variance w d. 0 if nothing can be lost.
     """
     if metric.of_statistics:
         return max(0.0, -float(_steps(metric, label_N, prediction_N).min()))
@@ -195,7 +195,7 @@ def typical_harm(metric: Metric, label_N: Array, prediction_N: Array) -> float:
 
 
 def _steps(metric: Metric, label_N: Array, statistic_NF: Array) -> Array:
-    """What each of a metric's steps changes in the score of some statistics."""
+    """The change of score that each of a metric's steps makes, given some statistics."""
     feature_NF = metric.features(label_N, statistic_NF[None])[0]
     stepped_KF = np.maximum(feature_NF.sum(0) + np.array(metric.steps), 0)
     return metric.score(stepped_KF / len(feature_NF)) - metric.score(feature_NF.mean(0)[None])
@@ -225,7 +225,7 @@ def _standardised(value: Array) -> Array:
 
 
 def _gradient(metric: Metric, mean_VF: Array) -> Array:
-    """Central differences of a score by its features."""
+    """Central differences of a score with respect to its features."""
     gradient_VF = np.zeros_like(mean_VF)
     for feature in range(mean_VF.shape[-1]):
         above_VF, below_VF = mean_VF.copy(), mean_VF.copy()
@@ -233,7 +233,7 @@ def _gradient(metric: Metric, mean_VF: Array) -> Array:
         below_VF[:, feature] -= _STEP
         gradient_VF[:, feature] = (metric.score(above_VF) - metric.score(below_VF)) / (2 * _STEP)
     if metric.no_derivative is not None:
-        # ``largest_flip`` covers what one prediction changes there.
+        # ``largest_flip`` covers the change by one prediction there.
         gradient_VF[metric.no_derivative(mean_VF)] = 0
     return gradient_VF
 
@@ -241,8 +241,8 @@ def _gradient(metric: Metric, mean_VF: Array) -> Array:
 def _rank_moments(label_N: Array, prediction_VN: Array) -> tuple[Array, Array]:
     """Moments of mid-ranks as shares, and the terms whose means' derivatives by weight are the influences.
 
-    A moment of ranks is a mean over triples of examples, or pairs: an example counts once for itself, and once for
-    every rank that it shifts.
+    A moment of ranks is a mean over pairs or triples of examples: an example counts once for itself, and once for every
+    rank that it shifts.
     """
     y_N, above_y = _rank_and_shift(label_N)
     columns, means = [], []

@@ -1,4 +1,4 @@
-"""A screened sweep: only the pairs of a variant and an example whose prediction may change are evaluated.
+"""A screened sweep: evaluates only the pairs of a variant and an example whose prediction may change.
 
 With bf16 there are three tiers: pairs that are estimated to first order, pairs evaluated in bf16, and pairs evaluated
 in fp32.
@@ -36,43 +36,43 @@ from bertsecrets.models.encoder import Autocast, Encoder
 from bertsecrets.results.store import NOTHING_KEPT, Store
 
 REACH = 30.0
-"""A pair is active if its estimated margin is below so many times its expected error: errors have heavy tails."""
+"""A pair is active if its estimated margin is below this many times its expected error; errors have heavy tails."""
 
 PILOT = 16
-"""Examples on which every variant is evaluated first."""
+"""Number of examples on which every variant is evaluated first."""
 
 _LEAST_SENSITIVITY = 1e-4
 """Lower limit, for examples without slopes."""
 
 _LEAST_CHANGE = 1e-3
-"""A variant's usual change counts as at least this share of the variants' root mean square."""
+"""A variant's usual change is set to at least this share of the root mean square over variants."""
 
 BF16_REACH = 20.0
-"""A pair evaluated in bf16 is evaluated again in fp32 if its margin is below so many times the error expected of
+"""A pair evaluated in bf16 is evaluated again in fp32 if its margin is below this many times the expected error of
 bf16.
 """
 
 _BORROWED_ERRORS = 16
-"""A variant's mean square error is shrunk towards that of its layer's variants of one kind, as if by so many more
-pairs.
+"""A variant's mean square error is shrunk towards that of variants of its kind in the same layer, as if by this many
+additional pairs.
 """
 
 _BOTH = 0.25
-"""Share of the pilot's pairs that are evaluated in bf16 and in fp32 to measure bf16's errors."""
+"""Share of the pilot's pairs that are evaluated in both bf16 and fp32 to measure the errors of bf16."""
 
 _FEWEST_BOTH = 8
-"""The least number of such pairs of an example, if it has so many."""
+"""The smallest number of such pairs per example, if it has that many."""
 
 _AT_ONCE = 0.9
-"""Share of a batch's estimated pairs that are reported as finished with the batch: a few more become active later."""
+"""Share of a batch's estimated pairs that are reported as finished with the batch; a few more become active later."""
 
 _KEPT_BYTES = 2**28
-"""Limit on the layers of unedited passes that a process keeps: without it memory would grow with the number of
+"""Limit on the layers of unedited passes that a process keeps; without it, memory would grow with the number of
 examples.
 """
 
 _BORROWED = 8
-"""A layer's mean square error of bf16 is shrunk towards that of all layers, as if by so many more pairs."""
+"""A layer's mean square error of bf16 is shrunk towards that of all layers, as if by this many additional pairs."""
 
 LEVEL = 0.95
 """Confidence of the bound on missed changes."""
@@ -83,12 +83,12 @@ class Screening:
     """How a screened sweep chooses pairs.
 
     Args:
-        audit: Share of the inactive pairs that are evaluated as well, at random.
+        audit: Share of the inactive pairs that are evaluated as well, chosen at random.
         seed: Seed of the audit and of the pilot.
         reach: See :data:`REACH`.
         pilot: See :data:`PILOT`.
-        precision: ``bf16-mixed``: pairs are evaluated in bf16, and those near a change of prediction again in fp32.
-            ``32-true``: all passes are in the trainer's precision.
+        precision: ``bf16-mixed``: pairs are evaluated in bf16, and again in fp32 if they are near a change of
+            prediction. ``32-true``: all passes are in the trainer's precision.
         bf16_reach: See :data:`BF16_REACH`.
         onednn: Whether oneDNN computes linear layers in fp32: see
             :class:`bertsecrets.ablation.onednn.OneDnnLinear`.
@@ -104,50 +104,49 @@ class Screening:
 
 
 COUNTS = tuple(field.name for field in fields(Screened) if field.type is int and field.name not in ("bound", "each"))
-"""What adds up over the parts of a sweep."""
+"""Counts that add up over the parts of a sweep."""
 
 
 def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
     """Why a sweep cannot be screened, as a part of a sentence; None if it can."""
     if task.is_regression:
-        return f"{task.name} is scored by predicted numbers, every one of which changes"
+        return f"{task.name} is scored by predicted numbers, all of which change"
     if task.head.statistics:
-        return f"the answers of task {task.name} (kind {task.head.kind}) are not the logits of one class"
+        return f"the predictions of task {task.name} (kind {task.head.kind}) are not the logits of a single class"
     if find_mode(plan.mode).needs & (PER_TOKEN | {ModeNeed.DONORS}):
-        return f"mode '{plan.mode}' takes several passes for a pair"
+        return f"mode '{plan.mode}' takes several passes per pair"
     if not continues(encoder):
-        return f"model type '{encoder.base.config.model_type}' cannot be started in the middle of a pass"
+        return f"passes of model type '{encoder.base.config.model_type}' cannot start at a given layer"
     if any(variant.parts for variant in plan.variants):
-        return "the effect of a sublayer or block is not estimated to first order"
+        return "the effect of a sublayer or block cannot be estimated to first order"
     if not can_run_pairs(encoder, plan):
         return "the plan disables heads of several layers together"
     return None
 
 
 def missed_bound(missed: int, audit: float, left: int) -> int:
-    """The largest number of changed predictions outside of an audit that is not unlikely, at a confidence of
-    :data:`LEVEL`.
+    """Upper bound on the number of changed predictions outside an audit, at a confidence of :data:`LEVEL`.
 
-    Each change is in the audit with probability ``audit``: the number outside until one more than ``missed`` are inside
-    is negative binomial. With no miss and a small audit this is about 3 / ``audit``.
+    Each change is in the audit with probability ``audit``, so the number outside before one more than ``missed`` are
+    inside is negative binomial. With no miss and a small audit this is about 3 / ``audit``.
 
     Args:
         missed: Changes that the audit found.
         audit: Share of the pairs that are audited.
-        left: Pairs outside of the audit.
+        left: Number of pairs outside the audit.
     """
     return min(left, int(nbinom.ppf(LEVEL, missed + 1, audit)))
 
 
 def usual_changes(square_V: Tensor) -> Tensor:
-    """The usual size of each variant's estimated changes, from the mean of their squares in the pilot."""
-    # Of a variant without effect only rounding is left, which must not make examples look sensitive.
+    """The usual size of each variant's estimated changes, from their mean square in the pilot."""
+    # A variant without effect shows only rounding errors, which must not make examples look sensitive.
     return square_V.clamp(min=float(_LEAST_CHANGE**2 * square_V.nanmean())).sqrt()
 
 
 def bf16_errors(squares_V: Tensor, count_V: Tensor, layer_V: Sequence[int]) -> Tensor:
-    """The root mean square of bf16's errors by variant: that of its layer, as edits of lower layers leave more passes
-    to bf16.
+    """The root mean square of the errors of bf16 by variant: that of its layer, as edits of lower layers leave more
+    layers to bf16.
 
     Args:
         squares_V, count_V: Sum of the squared errors of each variant's pairs, and their number.
@@ -161,8 +160,8 @@ def bf16_errors(squares_V: Tensor, count_V: Tensor, layer_V: Sequence[int]) -> T
 
 
 def expected_errors(squares_V: Tensor, count_V: Tensor, group_V: Sequence[int]) -> Tensor:
-    """The root mean square of each variant's errors, shrunk towards that of its group: a few pairs may lack the rare
-    large ones.
+    """The root mean square of each variant's errors, shrunk towards that of its group, as a few pairs may lack the rare
+    large errors.
 
     Args:
         squares_V, count_V: Sum of the squared errors of each variant's pairs, and their number.
@@ -170,7 +169,7 @@ def expected_errors(squares_V: Tensor, count_V: Tensor, group_V: Sequence[int]) 
     """
     of_V = torch.tensor(group_V, device=squares_V.device)
     zero_G = squares_V.new_zeros(max(group_V) + 1)
-    # An error that is not a number says nothing of other variants.
+    # An error that is not a number carries no information about other variants.
     finite_V = squares_V.isfinite()
     squares_G, count_G = (
         zero_G.index_add(0, of_V, torch.where(finite_V, total_V, 0.0)) for total_V in (squares_V, count_V)
@@ -179,21 +178,21 @@ def expected_errors(squares_V: Tensor, count_V: Tensor, group_V: Sequence[int]) 
 
 
 def error_groups(plan: Plan, layer_V: Sequence[int]) -> list[int]:
-    """A number for each variant, the same for those that edit as many heads of the same layer."""
+    """A number for each variant, the same for those that edit the same number of heads in the same layer."""
     keys = [(layer, len(variant.heads)) for layer, variant in zip(layer_V, plan.variants, strict=True)]
     order = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return [order[key] for key in keys]
 
 
 def error_scales(change_BV: Tensor, usual_V: Tensor) -> Tensor:
-    """How large errors of an example are relative to those of others, ``[B, 1]``: the square root of its sensitivity.
+    """The size of an example's errors relative to those of others, ``[B, 1]``: the square root of its sensitivity.
 
     Args:
         change_BV: Estimated changes of the margins; float64.
         usual_V: From :func:`usual_changes`.
     """
     square_BV = (change_BV / usual_V).square()
-    # A slope that is not a number says nothing of the example's other pairs.
+    # A slope that is not a number carries no information about the example's other pairs.
     finite_BV = square_BV.isfinite()
     number_B1 = finite_BV.sum(1, keepdim=True).clamp(min=1)
     sensitivity_B1 = (torch.where(finite_BV, square_BV, 0.0).sum(1, keepdim=True) / number_B1).sqrt()
@@ -201,7 +200,7 @@ def error_scales(change_BV: Tensor, usual_V: Tensor) -> Tensor:
 
 
 class _Share:
-    """The pairs of one batch: what is estimated, and what has been evaluated."""
+    """The pairs of one batch: estimates, and what has been evaluated."""
 
     def __init__(self, batch: Batch, plan: Plan, screening: Screening, clean_BC: Tensor, change_BVC: Tensor) -> None:
         self.batch = batch
@@ -214,14 +213,14 @@ class _Share:
         self.margin_BV = margins(self.estimate_BVC, self.class_B)
         self.scale_B1 = to_float64(torch.ones_like(self.margin_BV[:, :1]))
         variants = len(plan.variants)
-        # Drawn for each example by itself: any batches and any number of processes give the same audit.
+        # Drawn separately for each example, so that the audit does not depend on batches and processes.
         draws_BV = np.stack(
             [np.random.default_rng([screening.seed, index]).random(variants) for index in batch.index_B.tolist()]
         )
         self.drawn_BV = torch.from_numpy(draws_BV < screening.audit).to(clean_BC.device)
         self.done_BV = torch.zeros_like(self.drawn_BV)
         self.counted_BV = torch.zeros_like(self.drawn_BV)
-        # What is known of a pair's logits without an exact evaluation: first the estimate.
+        # The best known logits of a pair without an exact evaluation: at first the estimate.
         self.rough_BVC = self.estimate_BVC
         self.bf16_BV = torch.zeros_like(self.drawn_BV)
         self.forced_BV = torch.zeros_like(self.drawn_BV)
@@ -233,7 +232,7 @@ class _Share:
         return to_float64(self.margin_BV - clean_B1)
 
     def set_scale(self, usual_V: Tensor) -> None:
-        """Set the size of the example's errors relative to others', by its slopes: see :func:`screened_sweep`.
+        """Set the size of the examples' errors relative to others', from their slopes; see :func:`screened_sweep`.
 
         Args:
             usual_V: Root mean square of each variant's estimated changes in the pilot.
@@ -241,22 +240,23 @@ class _Share:
         self.scale_B1 = error_scales(self.changes_BV(), usual_V)
 
     def errors_BV(self, sure_BV: Tensor) -> Tensor:
-        """Margin minus estimated margin, of evaluated pairs, relative to the example's scale; float64.
+        """Margin minus estimated margin of evaluated pairs, relative to the example's scale; float64.
 
-        Of pairs outside of ``sure_BV`` the margin in bf16 counts, evaluated again or not: audits do not move the rule.
+        For pairs outside ``sure_BV`` this is the margin in bf16 even if they were evaluated again, so that audits do
+        not affect the rule.
         """
         logits_BVC = torch.where(sure_BV[..., None], self.logits_BVC, self.rough_BVC)
         return to_float64(margins(logits_BVC, self.class_B) - self.margin_BV) / self.scale_B1
 
     def missed_BV(self) -> Tensor:
-        """Which pairs evaluated exactly have another predicted class than by their estimate, or than in bf16."""
+        """Which pairs evaluated exactly have a predicted class that differs from that of their estimate, or in bf16."""
         class_BV = torch.where(self.bf16_BV, self.rough_BVC.argmax(-1), self.class_B[:, None])
         return self.done_BV & (self.logits_BVC.argmax(-1) != class_BV)
 
     def bf16_errors_BV(self) -> Tensor:
         """Margin in fp32 minus margin in bf16 of the class predicted in bf16, relative to the example's scale; float64.
 
-        Of pairs evaluated in both.
+        For pairs evaluated in both.
         """
         class_X = self.rough_BVC.argmax(-1).flatten()
         exact_XVC, rough_XVC = (logits_BVC.flatten(0, 1)[:, None] for logits_BVC in (self.logits_BVC, self.rough_BVC))
@@ -269,31 +269,31 @@ class _Share:
         return self.bf16_BV & self.within_BV(first_BV - second_BV, reach_V)
 
     def within_BV(self, margin_BV: Tensor, reach_V: Tensor) -> Tensor:
-        """Which margins are below ``reach_V`` times their example's scale, or not a number."""
+        """Which margins are below ``reach_V`` times their example's scale, or are not a number."""
         return (~(to_float64(margin_BV) >= reach_V * self.scale_B1)).to(margin_BV.device)
 
     def fill(self, wanted_BV: Tensor, logits_PC: Tensor) -> None:
-        """Put exact logits in place of estimates."""
+        """Replace estimates by exact logits."""
         self.logits_BVC[wanted_BV] = logits_PC.to(self.logits_BVC)
         self.done_BV |= wanted_BV
 
     def fill_bf16(self, wanted_BV: Tensor, logits_PC: Tensor) -> None:
-        """Put logits evaluated in bf16 in place of estimates, not of exact ones."""
-        # It is the estimate itself at first, which must stay as it is.
+        """Replace estimates, but not exact logits, by logits evaluated in bf16."""
+        # At first this is the estimate itself, which must not be changed.
         self.rough_BVC = self.rough_BVC.clone()
         self.rough_BVC[wanted_BV] = logits_PC.to(self.rough_BVC)
         self.bf16_BV |= wanted_BV
         self.logits_BVC = torch.where((wanted_BV & ~self.done_BV)[..., None], self.rough_BVC, self.logits_BVC)
 
     def take(self, other: "_Share", rows_B: Tensor) -> None:
-        """Take over what is known of some of the examples."""
+        """Take over the known logits of some of the examples."""
         bf16_BV, done_BV = torch.zeros_like(self.bf16_BV), torch.zeros_like(self.done_BV)
         bf16_BV[rows_B], done_BV[rows_B] = other.bf16_BV, other.done_BV
         self.fill_bf16(bf16_BV, other.rough_BVC[other.bf16_BV])
         self.fill(done_BV, other.logits_BVC[other.done_BV])
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a file keeps of it."""
+        """What is saved to a file."""
         return {
             "clean": self.clean_BC,
             "change": self.estimate_BVC - self.clean_BC[:, None],
@@ -316,23 +316,23 @@ def screened_sweep(
     store: Store = NOTHING_KEPT,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[Outcomes, Screened]:
-    """Outcomes whose logits are exact for active and audited pairs, or those in bf16, and estimated for the others.
+    """Run a sweep whose logits are exact (or in bf16) for active and audited pairs, and estimated for the others.
 
-    A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the
-    error that is expected of it: the example's scale times the root mean square, over the variant's evaluated pairs, of
-    the error (exact minus estimated margin) divided by its example's scale, shrunk towards that of its layer
+    A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times its
+    expected error: the example's scale times the root mean square, over the variant's evaluated pairs, of the error
+    (exact minus estimated margin) divided by its example's scale, shrunk towards that of its layer
     (:func:`expected_errors`). The sweep evaluates all pairs of ``pilot`` random examples, then the active ones, until
     no more become active. An example's scale is the square root of its sensitivity: the root mean square, over
     variants, of the estimated change of its margin relative to that variant's usual one, its root mean square in the
-    pilot. Of the inactive pairs a random share is *audited*; a variant with an audited pair whose prediction changed is
-    evaluated whole. The estimate of an inactive pair predicts the class of the unedited model.
+    pilot. A random share of the inactive pairs is *audited*; a variant with an audited pair whose prediction changed is
+    evaluated on all examples. The estimate of an inactive pair predicts the same class as the unedited model.
 
-    With ``precision`` ``bf16-mixed`` the slopes come from passes in bf16, beside the unedited pass in fp32. Active
-    pairs are evaluated in bf16, from the layers of the unedited pass, and again in fp32 if their margin in bf16, that
-    of the class predicted in bf16, is below ``bf16_reach`` times the error expected of bf16: the example's scale times
-    the root mean square of bf16's errors for edits of the same layer, each divided by its example's scale. These are
-    measured on a random part of the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in fp32 at the
-    same rate; one with another prediction in fp32 is a miss like any other.
+    With ``precision`` ``bf16-mixed``, the slopes come from passes in bf16, in addition to the unedited pass in fp32.
+    Active pairs are evaluated in bf16, from the layers of the unedited pass, and again in fp32 if their margin in bf16,
+    that of the class predicted in bf16, is below ``bf16_reach`` times the expected error of bf16: the example's scale
+    times the root mean square of the errors of bf16 for edits of the same layer, each divided by its example's scale.
+    These are measured on a random part of the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in fp32
+    at the same rate; one with a different prediction in fp32 is a miss like any other.
 
     Args:
         model, plan, replacements, max_tokens, context, store, progress: See
@@ -342,11 +342,11 @@ def screened_sweep(
         screening: How pairs are chosen.
 
     Raises:
-        UserError: If an example has no label, or the plan and the model do not fit.
+        UserError: If an example has no label, or the plan does not fit the model.
     """
     constants_LHd = replacements.constants_LHd if replacements is not None else None
     engine = Engine(model, plan, constants_LHd=constants_LHd, max_tokens=max_tokens)
-    # A list, as batches are passed over several times and shares stay in memory anyway.
+    # A list, because batches are iterated over several times and each process's share stays in memory anyway.
     smaller = [part for batch in batches for part in _split(batch.to(engine.device), engine.max_tokens)]
     sweep = _Sweep(engine, smaller, screening, context, store.of(model, plan, screening), progress)
     sweep.take_pilot()
@@ -371,7 +371,7 @@ def screened_sweep(
 
 
 def _split(batch: Batch, max_tokens: int) -> Iterator[Batch]:
-    """Split a batch into parts of at most so many tokens: all layers of a part's unedited pass are kept for its
+    """Split a batch into parts of at most this many tokens, as all layers of a part's unedited pass are kept for its
     pairs.
     """
     for row_R in parts_within(batch.size, batch.attention_mask_BS.shape[1], max_tokens):
@@ -391,12 +391,12 @@ class _Sweep:
         progress: Callable[[int], object] | None,
     ) -> None:
         if any(batch.label_B is None for batch in batches):
-            raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
+            raise UserError("A sweep needs labelled examples; choose a labelled split.")
         self.engine, self.batches, self.screening = engine, batches, screening
         self.pairs = Pairs(engine)
         self.context = by_onednn(context) if screening.onednn else context
         self.store, self.progress = store, progress
-        # Apart: a batch of pilot examples alone goes on to pairs that the pilot does not know.
+        # Separately, because a batch of pilot examples alone would continue with pairs that the pilot does not cover.
         self.pilot_store = store.of("pilot")
         self.bf16 = in_bf16(context, engine.device.type) if screening.precision == BF16 else None
         self.pilots: list[_Share | None] = []
@@ -406,8 +406,8 @@ class _Sweep:
         self.free_bytes = _KEPT_BYTES
 
     def take_pilot(self) -> None:
-        """Evaluate every variant on a few random examples, the same on any number of processes."""
-        # Whole numbers up to 16 million are exact in float32.
+        """Evaluate every variant on a few random examples, which are the same on any number of processes."""
+        # Integers up to 16 million are exact in float32.
         indices = CatMetric().to(self.engine.device)
         for batch in self.batches:
             indices.update(batch.index_B)
@@ -443,9 +443,9 @@ class _Sweep:
         self.reach_V = self._reach_V(pilots)[0]
 
     def take_batches(self) -> None:
-        """Estimate all pairs and evaluate those within the reach of the pilot's errors, on one unedited pass a batch.
+        """Estimate all pairs and evaluate those within reach of the pilot's errors, with one unedited pass per batch.
 
-        The pairs that the audit drew are evaluated beside them.
+        The pairs drawn for the audit are evaluated along with them.
         """
         for batch, pilot in zip(self.batches, self.pilots, strict=True):
             share, layers = self._begin(batch, self.store)
@@ -467,25 +467,25 @@ class _Sweep:
             self.shares.append(share)
 
     def take_active(self) -> None:
-        """Evaluate the pairs that become active by the errors of those that are, until no more do."""
+        """Evaluate the pairs that become active given the errors of evaluated ones, until no more do."""
         self.reach_V, count_V = self._reach_V(self.shares)
         while True:
             for share in self.shares:
                 self._count(share)
                 self._evaluate(share)
             self.reach_V, now_V = self._reach_V(self.shares)
-            # No pair became active: the errors, and so the reach, are what they were.
+            # No pair became active, so the errors and the reach are unchanged.
             if torch.equal(now_V, count_V):
                 break
             count_V = now_V
 
     def sure_BV(self, share: _Share) -> Tensor:
-        """Which pairs the rule wants exactly: the active ones, with bf16 those near a change of prediction."""
+        """Which pairs the rule requires exactly: the active ones, or with bf16 those near a change of prediction."""
         active_BV = share.counted_BV if self.bf16 is None else share.counted_BV & share.near_BV(self.near_V)
         return active_BV | share.forced_BV
 
     def _both_BV(self, index_B: Tensor) -> Tensor:
-        """Which of the pilot's pairs are evaluated in bf16 and in fp32."""
+        """Which of the pilot's pairs are evaluated in both bf16 and fp32."""
         variants = len(self.engine.plan.variants)
         number = min(variants, max(_FEWEST_BOTH, math.ceil(_BOTH * variants)))
         both_BV = torch.zeros(len(index_B), variants, dtype=torch.bool)
@@ -495,8 +495,8 @@ class _Sweep:
         return both_BV.to(self.engine.device)
 
     def _reach_V(self, shares: Sequence[_Share]) -> tuple[Tensor, Tensor]:
-        """The margin below which pairs of scale 1 are active, by variant, and the number of pairs whose errors it comes
-        from.
+        """The margin below which pairs of scale 1 are active, by variant, and the number of pairs whose errors
+        determine it.
         """
         squares_V, count_V = self._totals(
             shares, lambda share: (share.errors_BV(self.sure_BV(share)), share.counted_BV)
@@ -508,7 +508,7 @@ class _Sweep:
         share.counted_BV |= share.within_BV(share.margin_BV, self.reach_V)
 
     def take_audit(self) -> Screened:
-        """Compare the audited pairs with the rule, and evaluate variants with a miss whole."""
+        """Compare the audited pairs with the rule, and evaluate variants with a miss on all examples."""
 
         number = self._number
 
@@ -519,7 +519,7 @@ class _Sweep:
             return share.counted_BV & ~self.sure_BV(share)
 
         def audited(of: Callable[[_Share], Tensor]) -> tuple[Tensor, Tensor]:
-            """Audited pairs, and those of them with another prediction."""
+            """Audited pairs, and those of them whose prediction changed."""
             return number(lambda share: of(share) & share.drawn_BV), number(
                 lambda share: of(share) & share.drawn_BV & share.missed_BV()
             )
@@ -527,7 +527,7 @@ class _Sweep:
         inactive_V, rough_V = number(inactive_BV), number(rough_BV)
         (audited_V, missed_V), (audited_bf16_V, missed_bf16_V) = audited(inactive_BV), audited(rough_BV)
         again = int(number(lambda share: share.bf16_BV & self.sure_BV(share)).sum())
-        # A miss shows that the slopes mislead for this variant: its other pairs may be wrong as well.
+        # A miss shows that the slopes are misleading for this variant, so its other pairs may be wrong as well.
         whole_V = missed_V + missed_bf16_V > 0
         for share in self.shares:
             share.forced_BV |= whole_V.to(self.engine.device)
@@ -554,13 +554,14 @@ class _Sweep:
         )
 
     def _number(self, of: Callable[[_Share], Tensor]) -> Tensor:
-        """How many pairs of each variant are so, over all processes."""
+        """Number of such pairs of each variant, over all processes."""
         return self._totals(self.shares, lambda share: (share.margin_BV, of(share)))[1]
 
     def _totals(self, shares: Sequence[_Share], of: Callable[[_Share], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Sums of squares and numbers of pairs of all processes, by variant; float64.
+        """Sums of squares and numbers of pairs over all processes, by variant; float64.
 
-        Sums over other numbers of processes differ in the last bits: what pairs are chosen by is rounded to float32.
+        Sums over different numbers of processes differ in the last bits, so values that decide on pairs are rounded to
+        float32.
         """
         zero_2V = torch.zeros(2, len(self.engine.plan.variants), dtype=torch.float64)
         totals = Reduced(zero_2V, "sum").to(float64_device(self.engine.device))
@@ -572,7 +573,7 @@ class _Sweep:
         return squares_V, count_V
 
     def _begin(self, batch: Batch, store: Store) -> tuple[_Share, list[CleanLayer] | None]:
-        """The estimates of a batch and the layers of its unedited pass; of a saved batch what is known, without
+        """The estimates of a batch and the layers of its unedited pass; for a saved batch its saved state, without
         layers.
         """
         saved = store.get(batch.index_B, batch.inputs())
@@ -582,7 +583,7 @@ class _Sweep:
             share.logits_BVC, share.done_BV = tensors["logits"], tensors["done"]
             share.rough_BVC, share.bf16_BV = tensors["rough"], tensors["bf16"]
             return share, None
-        # First, so that the layers of the unedited pass are not in memory beside the activations of the backward
+        # First, so that the layers of the unedited pass are not in memory together with the activations of backward
         # passes.
         change_BVC = first_order_changes(self.engine, batch.inputs(), self.bf16 or self.context)
         with self.context():
@@ -590,23 +591,19 @@ class _Sweep:
         return _Share(batch, self.engine.plan, self.screening, clean_BC, change_BVC), layers
 
     def _missing(self, share: _Share) -> tuple[Tensor, Tensor]:
-        """The pairs that are still to be evaluated in bf16, and exactly."""
+        """The pairs still to be evaluated in bf16, and those still to be evaluated exactly."""
         bf16_BV = torch.zeros_like(share.bf16_BV) if self.bf16 is None else share.counted_BV & ~share.bf16_BV
         return bf16_BV, (self.sure_BV(share) | share.drawn_BV) & ~share.done_BV
 
     def _keep(self, share: _Share, layers: list[CleanLayer]) -> None:
-        """Keep the layers of a batch's unedited pass for the pairs that become active later, as far as memory
-        allows.
-        """
+        """Keep the layers of a batch's unedited pass for pairs that become active later, if memory allows."""
         size = sum(tensor.nbytes for layer in layers for tensor in (layer.hidden_BSD, layer.output_BSD))
         if size <= self.free_bytes:
             self.free_bytes -= size
             share.layers = layers
 
     def _evaluate(self, share: _Share) -> None:
-        """Evaluate what is missing of the examples that have such pairs, on an unedited pass of their own if none was
-        kept.
-        """
+        """Evaluate the missing pairs of the examples that have any, with a new unedited pass if none was kept."""
         bf16_BV, exact_BV = self._missing(share)
         rows = (bf16_BV | exact_BV).any(1).nonzero()[:, 0]
         if not len(rows):
@@ -620,7 +617,7 @@ class _Sweep:
         _keep_share(share, self.store)
 
     def _evaluate_above(self, share: _Share, rows: Tensor | slice, clean_BC: Tensor, layers: list[CleanLayer]) -> None:
-        """Evaluate what is missing of some examples, on an unedited pass of these."""
+        """Evaluate the missing pairs of some examples, with an unedited pass over these."""
         real_BS = share.batch.attention_mask_BS[rows].bool()
         if self.bf16 is not None:
             wanted_BV, _ = self._missing(share)
@@ -636,7 +633,7 @@ class _Sweep:
         share.fill(wanted_BV, logits_PC)
 
     def advance(self, pairs: int) -> None:
-        """Report pairs as finished; those evaluated twice count once."""
+        """Report pairs as finished; pairs evaluated twice count once."""
         pairs = min(pairs, self.left)
         self.left -= pairs
         if self.progress is not None and pairs:

@@ -1,4 +1,4 @@
-"""Effects of disabling over seeds: which findings of a single fine-tuning replicate."""
+"""Effects of disabling over seeds: which findings from a single fine-tuning run replicate."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from bertsecrets.statistics.replicates import (
 )
 from bertsecrets.task_heads.base import Array, Metric
 
-# Pages are made without PyTorch, unless predictions of several seeds are read.
+# Pages are built without PyTorch, unless predictions of several seeds are read.
 if TYPE_CHECKING:
     from bertsecrets.ablation.outcomes import Outcomes
 
 _RESAMPLES = 2000
 FEW_FLIPS = 10
-"""With fewer changed predictions in all runs together, resamples do not show how large an error is."""
+"""With fewer changed predictions over all runs, resampling does not show how large an error is."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class OverSeeds:
     """Effects of single heads or whole layers over the seeds of a condition.
 
     Args:
-        components: Layer and head (None for a whole layer) of each of V variants.
-        effects: Their means over seeds, with an uncertainty over seeds and examples.
+        components: Layer and head (None for a whole layer) of each of V variants. effects: Their means over seeds, with
+            their uncertainty over seeds and examples.
         verdict: Their verdicts over seeds.
         single: Their verdicts in each of S runs, ``[S][V]``.
-        needed_in, spared_in: In how many of these S seeds each variant is shown to be needed, or to lose less than the
-            margin, at least; 0 for none, ``[V]`` each.
-        note: Sentences on settings in which the runs differ, and on what screened sweeps did not see; empty for none.
+        needed_in, spared_in: Lower bounds on the number of these S seeds in which each variant is needed, or loses less
+            than the margin; 0 for none, ``[V]`` each. note: Sentences on settings in which the runs differ, and on what
+            screened sweeps did not evaluate; empty for none.
     """
 
     components: tuple[tuple[int, int | None], ...]
@@ -72,11 +72,11 @@ class OverSeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSweep(PairedPredictions):
-    """One run's disabling of V heads or layers: the predictions, and what was judged by them.
+    """One run's sweep over V heads or layers: the predictions, and the rows of tested effects.
 
     Args:
         name: The run.
-        rows: Its judged rows, in order of variant.
+        rows: Its tested rows, ordered by variant.
         index_N: Index of each example.
         own: The metric that judges, of a task head that is not among ours; None to find it by its name in the rows.
     """
@@ -88,23 +88,23 @@ class RunSweep(PairedPredictions):
 
     @property
     def metric(self) -> Metric:
-        """The metric that judges."""
+        """The metric of the tests."""
         return self.own or find_metric(str(self.rows[0]["metric"]))
 
     @cached_property
     def change_V(self) -> Array:
-        """Change of the score with each variant."""
+        """Change of the score for each variant."""
         return self.changes(self.metric)
 
     @cached_property
     def resampled_RV(self) -> Array:
         """The same under resamples of the examples, ``[R, V]``."""
-        # The same generator draws the same examples for every seed.
+        # An identical generator draws the same examples for every seed.
         return bootstrap_changes(self.metric, self, _RESAMPLES, np.random.default_rng([0, 0]))
 
 
 def over_seeds(replicates: Replicates, kind: str, mode: str | None = None) -> OverSeeds | None:
-    """The effects of every head or layer (``kind``) over the runs of a condition, of their first mode or of one mode.
+    """Effects of every head or layer (``kind``) over the runs of a condition, for their first mode or for a given mode.
 
     None with fewer than two runs that disabled the same variants and kept their predictions.
 
@@ -113,7 +113,7 @@ def over_seeds(replicates: Replicates, kind: str, mode: str | None = None) -> Ov
     """
     sweeps = [sweep for view in replicates.views if (sweep := read_sweep(view, kind, mode)) is not None]
     variants = [[row["variant"] for row in sweep.rows] for sweep in sweeps]
-    # A mean over seeds needs the same variants in each run, in one order.
+    # A mean over seeds needs the same variants in each run, in the same order.
     if len(sweeps) < 2 or any(names != variants[0] for names in variants):
         return None
     return judge_over_seeds(sweeps)
@@ -121,11 +121,11 @@ def over_seeds(replicates: Replicates, kind: str, mode: str | None = None) -> Ov
 
 @dataclass(frozen=True)
 class JudgedConditions:
-    """The heads or layers of several conditions, judged over the seeds of each.
+    """The heads or layers of several conditions, with verdicts over the seeds of each.
 
     Args:
-        by_label: The effects of each condition whose seeds can be judged together.
-        notes: Sentences on runs that cannot, or differ in how they were judged.
+        by_label: The effects in each condition whose seeds can be combined. notes: Sentences on runs that cannot be
+            combined, or that were tested with different settings.
     """
 
     by_label: Mapping[str, OverSeeds]
@@ -133,7 +133,7 @@ class JudgedConditions:
 
 
 def judge_conditions(replicates: Mapping[str, Replicates], kind: str, mode: str | None = None) -> JudgedConditions:
-    """Judge each condition's heads or layers (``kind``) over its seeds.
+    """Test each condition's heads or layers (``kind``) over its seeds.
 
     Args:
         replicates: The runs of each condition.
@@ -162,9 +162,8 @@ def judge_conditions(replicates: Mapping[str, Replicates], kind: str, mode: str 
 
 
 def read_sweep(view: MeasureView, kind: str, mode: str | None = None) -> RunSweep | None:
-    """A run's last sweep of the first set and metric, and of the first mode or of one mode.
-
-    None if it has none, or its predictions were not kept.
+    """A run's last sweep with the first set and metric, and with the first mode or a given mode. None if there is none,
+    or its predictions were not kept.
     """
     rows = rows_of(KINDS[kind], view.run.ablation_table(), mode)
     if not rows:
@@ -179,25 +178,25 @@ def read_sweep(view: MeasureView, kind: str, mode: str | None = None) -> RunSwee
 
 
 def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task: Task) -> RunSweep:
-    """The sweep of some judged rows of one kind and metric.
+    """The sweep behind some tested rows of one kind and metric.
 
     Args:
         name: The run.
         rows: The rows, in any order.
-        outcomes: The outcomes that were judged.
+        outcomes: The outcomes that were tested.
         task: The task.
     """
     rows = sorted(rows, key=lambda row: str(row["variant"]))
     index_of = {variant.name: index for index, variant in enumerate(outcomes.plan.variants)}
     paired = outcomes.predictions(task).of([index_of[row["variant"]] for row in rows])
-    # What a screened sweep left out is not allowed for over seeds.
+    # Tests over seeds make no allowance for pairs that a screened sweep left out.
     data = (paired.label_N, paired.clean_N, paired.prediction_VN)
     own = task.head.metrics.get(str(rows[0]["metric"]))
     return RunSweep(*data, name=name, rows=rows, index_N=outcomes.index_N.numpy(), group_N=paired.group_N, own=own)
 
 
 def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
-    """The effects of the same variants in runs that differ in their seed.
+    """Effects of the same variants in runs that differ in their seed.
 
     Raises:
         UserError: If there are fewer than two runs, or their examples differ.
@@ -207,16 +206,17 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
         if not (np.array_equal(first.index_N, other.index_N) and np.array_equal(first.label_N, other.label_N)):
             raise UserError(
                 f"Runs '{first.name}' and '{other.name}' disabled heads on different examples ({len(first.index_N)} "
-                f"and {len(other.index_N)}), so their seeds cannot be compared; repeat one with the other's examples."
+                f"and {len(other.index_N)}), so their seeds cannot be combined; repeat one of them with the examples "
+                "of the other."
             )
         if not np.array_equal(np.asarray(first.group_N), np.asarray(other.group_N)):
             raise UserError(
                 f"Runs '{first.name}' and '{other.name}' group their examples differently, so their seeds cannot be "
-                "compared; repeat one with the other's data.group."
+                "combined; repeat one of them with data.group of the other."
             )
     judging = Judging.of(first.rows[0])
     noise = noise_of_examples(np.stack([sweep.resampled_RV for sweep in sweeps]))
-    # Heads that change hardly a prediction have resamples without any spread, and would look certain.
+    # Resamples of heads that change hardly any prediction have no spread, so these effects would look certain.
     shared_V, noise_V = np.maximum(noise, _least_stderr(sweeps, judging.level) ** 2)
     seed_effects = effects_over_seeds(
         np.stack([sweep.change_V for sweep in sweeps]),
@@ -243,11 +243,11 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
 
 
 def p_of_flips(common_2V: Array, own_2SV: Array, count: int, margin: float) -> Array:
-    """The p-values of a mean loss by the noise of examples alone, from numbers of lost and won answers, ``[V]``.
+    """The p-values of a mean loss given only the examples' noise, from numbers of lost and won predictions, ``[V]``.
 
     Args:
-        common_2V: Those that all seeds share.
-        own_2SV: Those of each of S seeds.
+        common_2V: Numbers common to all seeds.
+        own_2SV: Numbers for each of S seeds.
         count: Number of examples.
         margin: The loss.
     """
@@ -259,7 +259,7 @@ def p_of_flips(common_2V: Array, own_2SV: Array, count: int, margin: float) -> A
 
 
 def _note(sweeps: Sequence[RunSweep]) -> str:
-    """In which settings of the judgement runs differ from the first, and what is not counted; empty for none."""
+    """Sentences on test settings in which runs differ from the first, and on what is not counted; empty for none."""
     first = sweeps[0]
     differing = [
         f"{name} ({first.rows[0][name]} in '{first.name}', {sweep.rows[0][name]} in '{sweep.name}')"
@@ -269,24 +269,27 @@ def _note(sweeps: Sequence[RunSweep]) -> str:
     ]
     notes = []
     if differing:
-        notes.append(f"The runs differ in {'; '.join(differing)}; over seeds all are judged as '{first.name}' is.")
+        notes.append(
+            f"The runs differ in {'; '.join(differing)}; the verdicts over seeds use the settings of '{first.name}' "
+            "for all of them."
+        )
     if any(row["sweep"] == "screened" for sweep in sweeps for row in sweep.rows):
-        notes.append("Changes that a screened sweep did not see are not counted over seeds.")
+        notes.append("Changes of prediction that a screened sweep did not evaluate are not counted over seeds.")
     return " ".join(notes)
 
 
 def verdicts_over_seeds(effects: SeedEffects, judging: Judging) -> tuple[Array, tuple[str, ...]]:
     """The corrected one-sided p-values of no loss of V effects over seeds, and the verdicts."""
-    # A few seeds do not show how the errors of so many heads go together: Holm's correction, not that of max-t.
+    # A few seeds do not show how the errors of so many heads are correlated, hence Holm's correction instead of max-t.
     correct = corrected if judging.correction == FALSE_DISCOVERY else holm
     p_needed_V = correct(p_of_losses(effects.delta, effects.p_value))
     return p_needed_V, verdicts_of(p_needed_V, corrected(effects.p_margin), judging)
 
 
 def _least_stderr(sweeps: Sequence[RunSweep], level: float) -> Array:
-    """Standard errors over examples for variants that change few predictions in all runs together; 0 for the others.
+    """Standard errors over examples for variants that change few predictions over all runs; 0 for the others.
 
-    From the mean width of the single runs' intervals, which hold there.
+    Computed from the mean width of the single runs' intervals, which are valid there.
     """
     flips_V = sum((sweep.prediction_VN != sweep.clean_N).sum(-1) for sweep in sweeps)
     width_V = np.mean([[row["high"] - row["low"] for row in sweep.rows] for sweep in sweeps], axis=0)

@@ -1,4 +1,4 @@
-"""Does a head that seems to hurt on one half of the set still hurt on the other half?"""
+"""Does a head that seems harmful on one half of the set also prove harmful on the other half?"""
 
 import math
 from statistics import NormalDist
@@ -15,7 +15,7 @@ _SPLITS = 200
 
 
 def selection_check(metric: Metric, paired: PairedPredictions, p_V: Array, *, seed: int) -> dict[str, Any]:
-    """Split examples, or groups, into two halves repeatedly; one half chooses the best variant, the other scores it.
+    """Repeatedly split examples (or groups) into two halves, choose the best variant on one, and score it on the other.
 
     The limits use the variance of R repeated splits that share examples, s^2 (1 / R + 1) for halves of equal size
     (Nadeau and Bengio 2003, equation 11).
@@ -23,19 +23,17 @@ def selection_check(metric: Metric, paired: PairedPredictions, p_V: Array, *, se
     Args:
         metric: The metric.
         paired: The predictions.
-        p_V: P-values of each variant's change of score on all examples, corrected over the variants.
+        p_V: P-values of each variant's change of score on all examples, corrected for the number of variants.
         seed: Seed of the splits.
 
     Returns:
-        ``best``: index of the variant chosen most often. ``chosen``: share of the splits in which it was. ``claimed``,
-            ``kept``: mean
-        improvement of the chosen variant on the half that chose it, and on the other; ``low``, ``high``: 95 % limits of
-        the latter.
+        ``best``: index of the variant chosen most often. ``chosen``: share of the splits in which it was chosen.
+            ``claimed``, ``kept``: mean improvement of the chosen variant on the half that chose it, and on the other
+            half; ``low``, ``high``: 95 % limits of the latter.
         ``positive``: share of the splits in which the score on the other half improved. ``p_value``: of ``best`` on all
-            examples
-        (McNemar's exact test, or random swaps), corrected over the variants. ``survives``: whether ``low`` is above 0
-        and ``p_value`` at most 0.05, which the claim "disabling this head improves the model" requires: the halves
-        share their examples with all other splits, and the test does not.
+            examples (McNemar's exact test, or random swaps), corrected for the number of variants. ``survives``:
+            whether ``low`` is above 0 and ``p_value`` at most 0.05, which the claim "disabling this head improves the
+            model" requires: the halves share their examples with all other splits, but the test does not.
 
     Raises:
         UserError: If there are fewer than four examples.
@@ -43,9 +41,9 @@ def selection_check(metric: Metric, paired: PairedPredictions, p_V: Array, *, se
     units = paired.units
     if units < 4:
         what = "examples" if paired.group_N is None else "groups of examples"
-        raise UserError(f"{units} {what} are too few for a selection check; give at least four.")
+        raise UserError(f"{units} {what} are too few for a selection check; at least four are needed.")
     generator = np.random.default_rng([seed, 2])
-    # Halves as weights: one call then scores all splits.
+    # Halves as weights, so that one call scores all splits.
     half_RU = np.zeros((_SPLITS, units), np.int8)
     for row_U in half_RU:
         row_U[generator.permutation(units)[: units // 2]] = 1

@@ -1,4 +1,4 @@
-"""Settings of a disabling sweep: what is disabled, how, and how the effect is judged."""
+"""Settings of a disabling sweep: what is disabled, how, and how the effects are tested."""
 
 from dataclasses import fields
 from typing import Annotated, Any, Literal, get_args
@@ -23,54 +23,54 @@ _Layer = Annotated[int, Field(ge=0)]
 _Head = Annotated[str, Field(pattern=r"^\d{1,4}\.\d{1,4}$")]
 _COUNT = "a whole number from 1"
 _COMMANDS_ONLY = Meaning(notebook=False)
-"""Speaks of runs and files, or of plans and ways to sweep that a notebook does not take."""
+"""Options that refer to runs and files, or to plans and kinds of sweeps that notebooks do not support."""
 
 
 class AblationSettings(Settings):
     """The ``ablation`` section of the configuration.
 
     Args:
-        mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``peak``
-            (Pochinkov et al. 2024), ``resample``, ``optimal`` (Li and Janson 2024), ``identity``, a mode of an
-            installed package, or the ``module:Class`` or ``file.py:Class`` of one.
-        components: What is disabled or left out one at a time, in place of the plans: ``heads``, ``attention`` (the
+        mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``peak`` (Pochinkov et al.
+            2024), ``resample``, ``optimal`` (Li and Janson 2024), ``identity``, a mode of an installed package, or the
+            ``module:Class`` or ``file.py:Class`` of one.
+        components: What is disabled or left out one at a time, instead of the plans: ``heads``, ``attention`` (the
             attention sublayer of a layer), ``ffn`` (its feed-forward sublayer), ``neurons`` (groups of its neurons, as
-            many as heads) and ``layers`` (both sublayers: its input passes on). None: what the plans say. A part of a
-            layer has output 0 before the residual connection, in any mode.
-        layer: Layer or layers to which plans and components that go through all layers are restricted; None for all.
-        head: One head, ``"5.1"`` (layer and head), or heads disabled together, ``["5.1", "5.9"]``: nothing else
-            is disabled, whatever the plans say.
+            many as heads) and ``layers`` (both sublayers: its input passes on). None: what the plans define. In any
+            mode, a part of a layer that is left out has output 0 before the residual connection.
+        layer: Layer or layers to which plans and components that cover all layers are restricted; None for all.
+        head: One head, ``"5.1"`` (layer and head), or heads disabled together, ``["5.1", "5.9"]``: nothing else is
+            disabled, regardless of the plans.
         heads: One group, ``[[3, 1], [7, 10]]``, or a list of such groups, for plan ``groups``.
-        layers: Layers to disable together, as a further group of plan ``groups``.
-        plan_file: YAML or JSON file with further groups.
+        layers: Layers to disable together, as an additional group of plan ``groups``.
+        plan_file: YAML or JSON file with additional groups.
         ranking: Heads in the order in which plan ``cumulative`` disables them.
         group_size, group_count: Size and number of random groups; for similar groups, their largest size and the number
-            of controls of each combination of layers: 19 are needed to call a group redundant.
-        similarity_examples: Number of examples to compute the similarity of maps from.
+            of controls for each combination of layers: at least 19 are needed to call a group redundant.
+        similarity_examples: Number of examples from which the similarity of maps is computed.
         reference_examples: Number of training examples from which modes ``mean``, ``peak`` and ``optimal`` compute a
-            head's output and mode ``resample`` draws.
+            head's output, and from which mode ``resample`` draws.
         draws: Number of other examples that mode ``resample`` draws for each example.
-        optimal_steps: Steps of the fit of mode ``optimal``.
+        optimal_steps: Number of steps of the fit in mode ``optimal``.
         evaluation: Evaluation set; None for the task's first.
         max_examples: Size of a random sample of the set's examples; None for all.
         max_tokens: See :class:`bertsecrets.ablation.engine.Engine`.
         sweep: ``exact``, ``screened`` (see :func:`bertsecrets.ablation.screening.screened_sweep`), or None for screened
-            with 4,000 examples or more that take more than ten seconds at nominal speed, else exact. ``measured`` goes
-            by measured seconds.
-        audit: Share of the inactive pairs that a screened sweep evaluates as well, at random.
-        precision: Of a screened sweep: ``bf16-mixed``, pairs far from a change of prediction in bf16, which makes the
-            sweep a screened one; ``32-true``, all as the trainer's precision says; None to choose by
+            if there are at least 4,000 examples and they take more than ten seconds at nominal speed, else exact.
+            ``measured`` decides by measured seconds.
+        audit: Share of the inactive pairs that a screened sweep evaluates as well, chosen at random.
+        precision: Precision of a screened sweep: ``bf16-mixed``, with pairs far from a change of prediction in bf16
+            (this makes the sweep a screened one); ``32-true``, all pairs in the trainer's precision; None to choose by
             processor (:func:`bertsecrets.ablation.arithmetic.preferred`), but ``32-true`` in sweeps of some layers.
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
-        plan_only: Say what the sweep would cost and could show, and stop there.
-        margin: The loss that matters, in points (hundredths of the score): a head, layer or group is dispensable if a
-            loss of the margin or more is ruled out.
+        plan_only: Only print what the sweep would cost and could show.
+        margin: The largest acceptable loss, in points (hundredths of the score): a head, layer or group is dispensable
+            if a loss of the margin or more is ruled out.
         level: Level of the confidence intervals.
-        correction: What *needed* keeps over all heads: ``family_wise``, a chance of 1 - ``level`` that any is falsely
-            needed; ``false_discovery``, the false discovery rate.
+        correction: Error rate that *needed* controls over all heads: ``family_wise``, a probability of at most 1 -
+            ``level`` that any head is falsely needed; ``false_discovery``, the false discovery rate.
         false_discovery_rate: False discovery rate of significant effects, and of dispensable variants.
         resamples, permutations: Number of bootstrap resamples, and of permutations of the test.
-        seed: Seed of both, of the random groups, of the draws and of the fit.
+        seed: Seed for both, for the random groups, the draws and the fit.
     """
 
     conf = ("ablation/default",)
@@ -108,14 +108,14 @@ class AblationSettings(Settings):
     )
     max_examples: Annotated[int | None, _COMMANDS_ONLY] = Field(ge=1, description=f"{_COUNT}, or null for all")
     max_tokens: Annotated[int | None, Meaning(conditions="alone")] = Field(
-        ge=1, description=f"{_COUNT}, or null for what suits the device"
+        ge=1, description=f"{_COUNT}, or null for the device's default"
     )
     sweep: Annotated[Literal["exact", "screened", "measured"] | None, Meaning(conditions="alone", notebook=False)] = (
         Field(description="exact, screened, measured, or null to choose by the size of model and task")
     )
     audit: Annotated[float, _COMMANDS_ONLY] = Field(gt=0, le=1, description="a share above 0 and at most 1")
     precision: Annotated[Precision | None, _COMMANDS_ONLY] = Field(
-        description="bf16-mixed, 32-true, or null to choose by the kind of processor"
+        description="bf16-mixed, 32-true, or null to choose by processor"
     )
     budget: Annotated[str | None, _COMMANDS_ONLY] = Field(
         pattern=r"^(0*[1-9]\d*\.?\d*|0*\.0*[1-9]\d*)(s|min|h)$",
@@ -135,7 +135,7 @@ class AblationSettings(Settings):
     @field_validator("mode")
     @classmethod
     def _check_mode(cls, mode: str) -> str:
-        # Tables, files and pages have the name that the class gives itself.
+        # Tables, files and pages use the name that the class defines.
         name = find_mode(mode).name if ":" in mode else mode
         check_sweep_mode(name, "ablation.mode")
         return name
@@ -158,14 +158,14 @@ class AblationSettings(Settings):
         other = next((name for name in names if getattr(self, name) is not None), None)
         if self.head is not None and other is not None:
             raise UserError(
-                f"ablation.head is {shown(self.head)}, which disables nothing else, but ablation.{other} is given too; "
-                "leave one of them out."
+                f"ablation.head is {shown(self.head)}, with which nothing else is disabled, but ablation.{other} is "
+                "given too; remove one of them."
             )
         return self
 
     @property
     def named_heads(self) -> list[tuple[int, int]]:
-        """Layer and head of each head that ``head`` names; empty without one."""
+        """Layer and head of each head listed in ``head``; empty without one."""
         names = [self.head] if isinstance(self.head, str) else self.head or []
         return sorted((int(layer), int(head)) for layer, _, head in (name.partition(".") for name in names))
 
@@ -173,13 +173,13 @@ class AblationSettings(Settings):
     def _check_precision(self) -> "AblationSettings":
         if self.precision == BF16 and self.sweep == "exact":
             raise UserError(
-                f"ablation.precision is {self.precision} and ablation.sweep is exact; bf16 is for screened sweeps, an "
-                "exact one has trainer.precision."
+                f"ablation.precision is {self.precision}, but ablation.sweep is exact; bf16 is for screened sweeps "
+                "only, and an exact sweep uses trainer.precision."
             )
         return self
 
     def __getstate__(self) -> dict[Any, Any]:
-        # A process that gets the settings knows the mode only by its name.
+        # A process that receives the settings knows the mode only by name.
         return {**super().__getstate__(), "mode": loaded_mode(self.mode)}
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
@@ -189,6 +189,6 @@ class AblationSettings(Settings):
         super().__setstate__(state)
 
     def judging(self) -> Judging:
-        """How effects are judged."""
+        """How effects are tested."""
         settings = {field.name: getattr(self, field.name) for field in fields(Judging)}
         return Judging(**{**settings, "margin": self.margin / 100})

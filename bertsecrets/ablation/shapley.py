@@ -1,4 +1,4 @@
-"""Shapley head values (Held and Yang 2023): each head's fair share of what all heads together are worth."""
+"""Shapley head values (Held and Yang 2023): each head's fair share of the worth of all heads together."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,19 +29,19 @@ from bertsecrets.task_heads.base import Array
 
 LOSS = "loss"
 PERMUTATIONS = 20
-"""Random orders, unless another number is asked for."""
+"""Default number of random orders."""
 
 
 class Shapley(Experiment):
-    """Shapley values of the heads of one model, from random orders of disabling them.
+    """Shapley values of a model's heads, from random orders of disabling them.
 
-    The worth of a set of heads is the score of the model in which all others are disabled; for column ``loss``, minus
-    its mean loss. A head's contribution in an order of disabling is the fall of the worth when it is disabled, and its
-    value the mean over all orders (Shapley 1953), of which a random sample is taken. Standard errors are over orders.
+    The worth of a set of heads is the score of the model with all other heads disabled; for column ``loss``, minus its
+    mean loss. A head's contribution in an order of disabling is the decrease of the worth when it is disabled, and its
+    value is the mean over all orders (Shapley 1953), estimated from a random sample. Standard errors are over orders.
 
     Columns:
         ``loss``: value for the mean loss; positive if the head lowers it.
-        ``<metric>``: value for the task's first metric; a correlation that is undefined counts as 0.
+        ``<metric>``: value for the task's first metric; an undefined correlation counts as 0.
 
     Args:
         metric: The task's first metric.
@@ -60,30 +60,30 @@ class Shapley(Experiment):
 
 
 def orders(num_layers: int, num_heads: int, count: int, seed: int) -> list[tuple[Head, ...]]:
-    """Random orders of all heads; each depends on the seed and its number alone, so that more orders extend fewer."""
+    """Random orders of all heads; each depends only on the seed and its number, so that more orders extend fewer."""
     heads = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
     drawn = []
     for index in range(count):
-        # From seed and number: order 7 is the same whether ten or a hundred are taken.
+        # From seed and number: order 7 is the same whether ten or a hundred are used.
         generator = random.Random(f"{seed}/{index}")
         drawn.append(tuple(generator.sample(heads, len(heads))))
     return drawn
 
 
 def plan_of(order: Sequence[Head], mode: str, num_layers: int, num_heads: int) -> Plan:
-    """The variants that disable the first one, two, ... heads of an order."""
+    """The variants that disable the first one, two, ... heads in an order."""
     return Plan(mode, num_layers, num_heads, tuple(cumulative(order)))
 
 
 def worths(outcomes: Outcomes, task: Task) -> Array:
-    """Worth with the first 0, 1, ... N heads of the order disabled, ``[N + 1, 2]``: minus the mean loss, and the
+    """Worth with the first 0, 1, ..., N heads in the order disabled, ``[N + 1, 2]``: minus the mean loss, and the
     metric.
     """
     clean_N, loss_NV = outcomes.losses(task)
     paired = outcomes.predictions(task)
     score_V = scores(task.metric, paired.label_N, paired.both_VN)
     loss_V = torch.cat((clean_N[:, None], loss_NV), 1).double().mean(0).numpy()
-    # Minus: worth is what one wants more of.
+    # Minus, because a larger worth is better.
     return np.stack([-loss_V, np.nan_to_num(score_V)], -1)
 
 
@@ -98,9 +98,9 @@ def take_worths(
 
     Args:
         model: See :func:`bertsecrets.ablation.exact.exact_sweep`.
-        plans: Of each order, from :func:`plan_of`.
-        batches: Makes this process's share of the examples, for each order anew.
-        task: Decides losses and scores.
+        plans: The plan of each order, from :func:`plan_of`.
+        batches: Creates this process's share of the examples, once for each order.
+        task: Defines losses and scores.
         options: Further arguments of :func:`bertsecrets.ablation.exact.exact_sweep`.
     """
     return np.stack([worths(exact_sweep(model, plan, batches(), **options), task) for plan in plans])
@@ -109,8 +109,8 @@ def take_worths(
 def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array) -> HeadGrid:
     """Means over orders with their standard errors; counts are numbers of orders.
 
-    A head's value in an order is the fall of the worth when it is disabled; they add up to the first worth minus the
-    last.
+    A head's value in an order is the decrease of the worth when it is disabled; the values add up to the first worth
+    minus the last.
 
     Args:
         metric: The task's first metric.
@@ -127,9 +127,9 @@ def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array)
 
 
 class ShapleyHeads(Analysis):
-    """Estimate the Shapley value of every head from random orders of disabling all of them.
+    """Estimate the Shapley value of every head from random orders of disabling all heads.
 
-    An order costs one engine sweep with as many variants as heads. An interrupted analysis can be resumed, also with
+    Each order costs one engine sweep with as many variants as heads. An interrupted analysis can be resumed, even with
     more orders.
 
     Args:
@@ -148,7 +148,7 @@ class ShapleyHeads(Analysis):
         self,
         ablation: AblationSettings | None = None,
         permutations: Annotated[
-            int, Field(ge=2, description="a whole number from 2, for errors to be estimated")
+            int, Field(ge=2, description="a whole number from 2, so that errors can be estimated")
         ] = PERMUTATIONS,
         max_examples: MaxExamples = 128,
     ) -> None:

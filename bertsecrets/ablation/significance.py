@@ -17,10 +17,10 @@ Flags = NDArray[np.bool_]
 
 _PATTERNS_AT_ONCE = 1000
 _RESAMPLES_AT_ONCE = 250
-"""The most at a time, which are fewer of many examples."""
+"""The largest number at a time; fewer if there are many examples."""
 
 _SWAPS_OF_A_DRAW = 4
-"""Swaps in one word of the generator: parts of whole words draw what one large draw does."""
+"""Number of swaps per word of the generator; parts of whole words give the same swaps as one large draw."""
 
 
 def bootstrap_changes(
@@ -34,7 +34,7 @@ def bootstrap_changes(
     units, changes = paired.units, []
     cluster_N = slice(None) if paired.cluster_N is None else paired.cluster_N
     for _, rows in memory_parts(resamples, paired.count, _RESAMPLES_AT_ONCE):
-        # Counts of each example instead of lists of examples: scores then are weighted sums.
+        # Counts of each example instead of lists of examples, so that scores are weighted sums.
         drawn_RU = generator.multinomial(units, np.full(units, 1 / units), size=rows)
         changes.append(paired.weighted_changes(metric, drawn_RU[:, cluster_N]))
     return np.concatenate(changes)
@@ -44,7 +44,7 @@ def mcnemar_exact(lost_V: NDArray[np.int64], won_V: NDArray[np.int64]) -> Array:
     """Two-sided exact p-values of McNemar's test, ``[V]``.
 
     Under the null hypothesis, an example that only one of the two models gets right is equally likely to be either
-    model's: the smaller number of such examples is binomial with probability one half.
+    model's, so the smaller number of such examples is binomial with probability one half.
 
     Args:
         lost_V, won_V: Numbers of examples that only the clean model gets right, and only each variant.
@@ -58,7 +58,7 @@ def _binomial(fewer: int, count: int) -> float:
     """Two-sided p-value of at most ``fewer`` successes in ``count`` fair draws; ``fewer`` is at most ``count / 2``."""
     if count == 0:
         return 1.0
-    # scipy.stats.binomtest differs by up to 4e-13: recorded p-values would change.
+    # scipy.stats.binomtest differs by up to 4e-13, which would change recorded p-values.
     terms = [
         math.exp(math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) - count * math.log(2))
         for k in range(fewer + 1)
@@ -78,7 +78,7 @@ def swap_test(metric: Metric, paired: PairedPredictions, permutations: int, gene
     features, score = metric.features, metric.score
     label_N = of_label_N = paired.label_N
     if metric.correlates:
-        # Both sides are centred by the same numbers: a swap exchanges an example's features unchanged.
+        # Both sides are centred by the same values, so a swap exchanges an example's features unchanged.
         features = moments
         of_label_N = _ranks(label_N) if metric.of_ranks else label_N - label_N.mean()
     swaps = [
@@ -91,7 +91,7 @@ def swap_test(metric: Metric, paired: PairedPredictions, permutations: int, gene
         moved = len(swap.moved_M)
         if moved == 0:
             continue
-        # min: a power beyond 62 would be a number of thousands of digits.
+        # min, because a large power would be a number with thousands of digits.
         if 2 ** min(moved, 62) <= permutations:
             patterns = (np.arange(2**moved)[:, None] >> np.arange(moved)) & 1
             p_V[variant] = swap.extreme(patterns, score).mean()
@@ -100,7 +100,7 @@ def swap_test(metric: Metric, paired: PairedPredictions, permutations: int, gene
     if random:
         beyond_V = np.zeros(len(swaps))
         for _, rows in memory_parts(permutations, paired.units, _PATTERNS_AT_ONCE, _SWAPS_OF_A_DRAW):
-            # Swaps of all units, also of unmoved ones, so that all variants share their patterns.
+            # Swaps of all units, including unchanged ones, so that all variants share the same patterns.
             swap_RU = generator.integers(0, 2, size=(rows, paired.units), dtype=np.int8)
             for variant in random:
                 beyond_V[variant] += swaps[variant].extreme(swap_RU[:, swaps[variant].moved_M], score).sum()
@@ -110,11 +110,11 @@ def swap_test(metric: Metric, paired: PairedPredictions, permutations: int, gene
 
 @dataclass(frozen=True)
 class _Swaps:
-    """What swaps of the two predictions of examples do to the sums of features of both sides.
+    """Effect of swapping the two predictions of examples on the sums of features of both sides.
 
     Args:
         moved_M: The M examples, or groups, whose features differ between the sides.
-        difference_MF: By how much.
+        difference_MF: These differences.
         total_PF: Sums of the features of either side.
         examples: Number of examples.
     """
@@ -140,7 +140,7 @@ class _Swaps:
         observed = score(total_PF[1] / count) - score(total_PF[0] / count)
         if np.isnan(observed):
             return np.ones(len(swap_RM), dtype=bool)
-        # A score that a swap leaves undefined counts against the variant.
+        # A swap that makes the score undefined counts against the variant.
         with np.errstate(invalid="ignore"):
             return np.asarray(np.isnan(change_R) | (np.abs(change_R) >= abs(observed) - 1e-12))
 
@@ -158,5 +158,5 @@ def _pair(metric: Metric, clean_N: Array, prediction_N: Array) -> Array:
 
 def _ranks(value_N: Array) -> Array:
     """Mid-ranks, centred, divided by their number."""
-    # scipy.stats.rankdata, scaled the same way, differs in the last bits: recorded p-values could change.
+    # scipy.stats.rankdata, scaled the same way, differs in the last bits, which could change recorded p-values.
     return np.asarray(weighted_ranks(value_N, np.full((1, len(value_N)), 1 / len(value_N)))[0] - 0.5)

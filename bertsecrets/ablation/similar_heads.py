@@ -42,7 +42,7 @@ class HeadDistance(Metric):
         self.count += 1
 
     def compute(self) -> Tensor:
-        """``[H, H]``, in 0..sqrt(ln 2), heads in order of layer and head."""
+        """``[H, H]``, in 0..sqrt(ln 2), heads ordered by layer and head."""
         return (self.total / self.count).sqrt().cpu()
 
 
@@ -55,7 +55,7 @@ def head_distances(
 ) -> Tensor:
     """Distances between all heads of a model, ``[L * H, L * H]``, reduced over all processes.
 
-    All maps of one batch are in memory at once: use small batches.
+    All maps of a batch are in memory at once, so use small batches.
     """
     network, encoder = unwrap(model), describe(model)
     device = next(network.parameters()).device
@@ -79,7 +79,7 @@ def head_distances(
 
 
 def group_by_distance(distance_HH: Array, threshold: float, max_size: int) -> list[list[int]]:
-    """Groups of two or more by average linkage: the two closest groups merge while within ``threshold``.
+    """Groups of two or more heads by average linkage: the two closest groups merge while they are within ``threshold``.
 
     Args:
         distance_HH: Symmetric distances.
@@ -87,7 +87,7 @@ def group_by_distance(distance_HH: Array, threshold: float, max_size: int) -> li
         max_size: Largest number of members of a group.
     """
     groups = [[index] for index in range(len(distance_HH))]
-    # Not scipy's linkage, which has no limit on the size of a group.
+    # Not scipy's linkage, which cannot limit the size of a group.
     mean_GG = np.asarray(distance_HH, dtype=np.float64).copy()
     np.fill_diagonal(mean_GG, np.inf)
     while len(groups) > 1:
@@ -126,7 +126,7 @@ def similar_groups(distance_HH: Tensor, num_heads: int, largest: int) -> list[tu
 
 
 def with_controls(groups: Sequence[Sequence[Head]], num_heads: int, controls: int, seed: int) -> list[Variant]:
-    """Variants: each head of a group alone, whole groups, groups but one head, and random groups from the same
+    """Variants: each head of a group alone, whole groups, groups without one head, and random groups from the same
     layers.
     """
     variants: dict[str, Variant] = {}
@@ -138,7 +138,7 @@ def with_controls(groups: Sequence[Sequence[Head]], num_heads: int, controls: in
             rest = tuple(member for member in group if member != (layer, head))
             variants[alone.name] = alone
             if len(group) > 2:
-                # For a pair, all but one is the other head alone.
+                # For a pair, the group without one head is the other head alone.
                 but_one = Variant(f"{whole.name}-but-{alone.name}", GROUP_BUT_ONE.name, rest, layer, head)
                 variants[but_one.name] = but_one
     for group in groups:

@@ -1,4 +1,4 @@
-"""How many heads can be spared: at each margin, and at least."""
+"""How many heads can be spared: the number at each margin, and lower bounds."""
 
 import numpy as np
 
@@ -24,14 +24,15 @@ MARGINS = np.linspace(0.0025, 0.05, 20)
 
 
 def spared_heads(outcomes: Outcomes, task: Task, judging: Judging) -> list[Spared | SparedAt]:
-    """How many heads can be spared by each metric of the task, at the judged margin and at each of :data:`MARGINS`.
+    """How many heads can be spared for each metric of the task, at the margin of the tests and at each of
+    :data:`MARGINS`.
 
-    Empty unless two heads or more were disabled alone, on two examples or more.
+    Empty unless two or more heads were disabled alone, on two or more examples.
 
     Args:
         outcomes: Outcomes of a finished sweep.
         task: The task, with its metrics.
-        judging: How effects are judged.
+        judging: How effects are tested.
     """
     heads = outcomes.plan.of_kind(HEAD)
     if len(heads) < 2 or len(outcomes.label_N) < 2:
@@ -43,7 +44,7 @@ def spared_heads(outcomes: Outcomes, task: Task, judging: Judging) -> list[Spare
 
 def _spared(metric: Metric, mode: str, paired: PairedPredictions, judging: Judging) -> list[Spared | SparedAt]:
     margin, level, rate = judging.margin, judging.level, judging.false_discovery_rate
-    # The judged margin is a point of the curve: page and verdicts must agree there.
+    # The margin of the tests is a point of the curve, where the page and the verdicts must agree.
     margin_M = np.unique(np.append(MARGINS, margin))
     judged = int(np.searchsorted(margin_M, margin))
     heads = len(paired.prediction_VN)
@@ -62,8 +63,7 @@ def _spared(metric: Metric, mode: str, paired: PairedPredictions, judging: Judgi
             for p_V, unchanged_V in zip(p_MV, unchanged_MV, strict=True)
         ]
     )
-    # A share of those that the false discovery rate spares; of all V heads, if they lose the margin, so many look as if
-    # unchanged.
+    # A share of the heads spared at the false discovery rate; if all V heads lose the margin, this many look unchanged.
     unchanged_V = unchanged_MV[judged]
     falsely = max(rate * (corrected(p_MV[judged]) <= rate).sum(), unchanged_V[unchanged_V <= rate].sum())
     each_M, at_least_M = shown_MV.sum(axis=1).tolist(), [least_false(p_V, 1 - level) for p_V in p_MV]

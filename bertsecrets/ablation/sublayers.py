@@ -1,4 +1,4 @@
-"""Whether a model needs its attention or its feed-forward sublayers more, when each is left out of each layer."""
+"""Whether a model needs its attention or its feed-forward sublayers more, leaving out one of them at a time."""
 
 import numpy as np
 
@@ -12,13 +12,13 @@ from bertsecrets.statistics.student import mean_limits
 
 
 def sublayer_differences(outcomes: Outcomes, task: Task, level: float) -> list[Sublayers]:
-    """The mean change of score over layers without a sublayer of each kind, and the interval of their difference.
+    """The mean change of score over layers without each kind of sublayer, and the interval of the difference.
 
-    The interval is over examples: of an example's mean influence on the differences of all layers, by Student's t. Of
-    accuracy it is the t interval of the difference in right answers, averaged over layers (Hampel 1974 for other
-    scores).
+    The interval is over examples: Student's t interval of an example's mean influence on the differences of all layers.
+    For accuracy this is the t interval of the difference in correct predictions, averaged over layers (Hampel 1974 for
+    other scores).
 
-    A row for each metric; none unless both kinds were left out of the same layers.
+    One row per metric; none unless both kinds were left out in the same layers.
 
     Args:
         outcomes: Outcomes of a finished sweep.
@@ -34,7 +34,7 @@ def sublayer_differences(outcomes: Outcomes, task: Task, level: float) -> list[S
     paired = outcomes.predictions(task).of([*attention.values(), *feed_forward.values()])
     if paired.count < 2:
         return []
-    # One weighted sum of changes: its influences are the same sum of theirs.
+    # A weighted sum of changes, whose influences are the same sum of the changes' influences.
     sign_V = np.repeat([1.0, -1.0], len(attention)) / len(attention)
     rows = []
     for metric in judged_metrics(task):
@@ -42,7 +42,7 @@ def sublayer_differences(outcomes: Outcomes, task: Task, level: float) -> list[S
         difference = float(sign_V @ change_V)
         _, low, high = mean_limits(difference + influence_N, 1 - level)
         if not low < high:
-            # Undefined, or the same in every example.
+            # Undefined, or the same for every example.
             continue
         means = float(change_V[: len(attention)].mean()), float(change_V[len(attention) :].mean())
         interval = Estimate(difference, float(low), float(high), n=paired.count)

@@ -1,4 +1,4 @@
-"""A disabling sweep: what is disabled and how, the passes, the judgement of the effects, and the tables they go to."""
+"""A disabling sweep: what is disabled and how, the passes, the tests of the effects, and the tables of results."""
 
 import logging
 import time
@@ -65,7 +65,7 @@ from bertsecrets.settings import Meaning
 _log = logging.getLogger(__name__)
 
 _TIMES, _REPEATS = (1, 1.5, 2, 3, 4, 8, 16), 60
-"""Sizes and number of the sweeps that are simulated after each sweep: a second's worth."""
+"""Sizes and number of the sweeps simulated after each sweep, which takes about a second."""
 
 _DECISION = TypeAdapter(Decision)
 
@@ -84,15 +84,15 @@ PLANS = (*_OF_COMPONENTS, "groups", "cumulative", "random", SIMILAR_GROUPS)
 
 @dataclass(frozen=True)
 class Judged:
-    """A finished sweep: its outcomes, what they are worth, and how they came about.
+    """A finished sweep: its outcomes, the settings of the tests, and how the sweep was run.
 
     Args:
         outcomes: Logits of every variant for every example.
         task: The task, with its metrics.
         evaluation: Name of the evaluation set.
-        settings: How effects are judged.
-        made: How the sweep was made, as rows: :class:`~bertsecrets.ablation.rows.Swept`, and ``Screened`` of a screened
-            one.
+        settings: How effects are tested.
+        made: How the sweep was run, as rows: :class:`~bertsecrets.ablation.rows.Swept`, and ``Screened`` for a screened
+            sweep.
     """
 
     outcomes: Outcomes
@@ -102,16 +102,19 @@ class Judged:
     made: Sequence[Any] = ()
 
     def rows(self, identity: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """A row of the ablation table for each metric and variant, with further columns that are the same in all."""
+        """A row of the ablation table for each metric and variant, with additional columns that are the same in all
+        rows.
+        """
         identity = {**identity, "evaluation": self.evaluation}
         return judged_rows(self.outcomes, self.task, identity, self.settings.judging())
 
     def beside(self, rows: Sequence[dict[str, Any]], stage: str) -> list[Any]:
-        """What is found beside the ablation table, as rows of :data:`~bertsecrets.ablation.rows.BESIDE_TABLE`.
+        """The results beside the ablation table, as rows of :data:`~bertsecrets.ablation.rows.BESIDE_TABLE`.
 
         Args:
             rows: From :meth:`rows`.
-            stage: What the sweep is of; a sweep during training has later ones to tell more, and none simulates them.
+            stage: The stage of the sweep; larger sweeps are not simulated during training, where later sweeps follow
+                anyway.
         """
         outcomes, task, level = self.outcomes, self.task, self.settings.level
         return [
@@ -124,20 +127,18 @@ class Judged:
         ]
 
     def _power(self, rows: Sequence[dict[str, Any]]) -> list[Power]:
-        """How many examples would settle more heads; empty where nothing can be simulated, or each head has a
-        verdict.
-        """
+        """How many examples would settle more heads; empty if nothing can be simulated, or each head has a verdict."""
         heads = [row for row in HEAD.of(rows) if row["metric"] == rows[0]["metric"]]
         undecided = any(row["verdict"] == INCONCLUSIVE for row in heads)
         enough = len(self.outcomes.label_N) >= FEWEST_OF_A_PILOT
-        # A plan is for independent examples.
+        # Plans assume independent examples.
         if not undecided or not enough or self.outcomes.group_N is not None:
             return []
         pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
         return [Power(self.outcomes.plan.mode, **plan_power(pilot, repeats=_REPEATS, times=_TIMES).record())]
 
     def findings(self, stage: str) -> Findings:
-        """Everything that a run's folder takes: grids, rows, the ablation table and the outcomes."""
+        """Everything that is written to a run's folder: grids, rows, the ablation table and the outcomes."""
         rows, mode = self.rows({}), self.outcomes.plan.mode
         grids = judged_grids(self.outcomes.plan, rows)
 
@@ -153,7 +154,7 @@ class Judged:
             Disabling(tuple(column for grid in grids for column in grid.described)),
             grids,
             self.beside(rows, stage),
-            # Sweeps of one step may differ in their mode.
+            # Sweeps at the same step may differ in their mode.
             equal={"mode": mode},
             tracked=tracked_grids(self.outcomes.plan, rows),
             finish=finish,
@@ -161,22 +162,22 @@ class Judged:
 
 
 class DisableAnalysis(Analysis):
-    """Disable parts of a model in turn and judge which effects on its score are more than noise.
+    """Disable parts of a model in turn and test which effects on its score are more than noise.
 
-    No random number is drawn. Any number of processes gives the results of one.
+    No random numbers are drawn. Results do not depend on the number of processes.
 
     Args:
-        plans: What to disable, of ``PLANS``: each head, each layer, every head of a layer but one, each attention
-            sublayer, feed-forward sublayer or block, the groups that the settings name, the first heads of a ranking,
-            random groups, or groups of heads with similar maps (each head alone, each group, each group but one, and
-            random groups of the same size). ``ablation.components`` replaces plans of components.
-        ablation: How it is disabled, and how the effect is judged.
+        plans: What to disable, of ``PLANS``: each head, each layer, all heads of a layer but one, each attention
+            sublayer, feed-forward sublayer or block, the groups given in the settings, the first heads of a ranking,
+            random groups, or groups of heads with similar maps (each head alone, each group, each group without one
+            head, and random groups of the same size). ``ablation.components`` replaces plans of components.
+        ablation: How parts are disabled, and how effects are tested.
         every_n_validations: Sweep at every n-th validation and at the last; 0: only at the last.
-        limit: Seconds. A sweep is exact, or screened where that takes too long, and left out if even that is predicted
-            to take longer than this. None: every sweep is run, those during training exactly.
+        limit: Seconds. A sweep is exact, or screened if that would take longer than this, and skipped if even the
+            screened sweep would. None: every sweep is run, and those during training are exact.
 
     Raises:
-        UserError: If there is no plan, or a plan does not exist or lacks its settings.
+        UserError: If there is no plan, a plan does not exist, or its settings are missing.
     """
 
     without_labels = DISABLING
@@ -206,8 +207,8 @@ class DisableAnalysis(Analysis):
             others = [plan for plan in plans if plan not in _OF_COMPONENTS]
             if others:
                 raise UserError(
-                    f"ablation.components names what to disable one at a time, but the plan is {others[0]}; leave one "
-                    "of them out."
+                    f"ablation.components lists what to disable one at a time, but the plan is {others[0]}; remove "
+                    "one of them."
                 )
             self.plans = tuple(kind.plan for kind in COMPONENTS if kind.component in settings.components)
         if settings.head is not None:
@@ -222,7 +223,9 @@ class DisableAnalysis(Analysis):
                 "ablation.plan_file=<file>, or use analysis=redundancy for groups of similar heads."
             )
         if "cumulative" in self.plans and settings.ranking is None:
-            raise UserError("Plan 'cumulative' needs ablation.ranking, the heads in the order to disable them.")
+            raise UserError(
+                "Plan 'cumulative' needs ablation.ranking, the heads in the order in which to disable them."
+            )
 
     def variants(self, encoder: Encoder) -> list[Variant]:
         """The variants of a model, without groups of similar heads."""
@@ -257,7 +260,7 @@ class DisableAnalysis(Analysis):
         judged = [metric.name for metric in judged_metrics(context.task)]
         for metric in context.task.metrics:
             if metric not in judged and context.is_first:
-                _log.info(f"Disabled heads are judged by {' and '.join(judged)}, not by {metric}.")
+                _log.info(f"Effects of disabling heads are tested with {' and '.join(judged)}, not with {metric}.")
         encoder = context.encoder
         if context.outcome is not None:
             self._check_outcome()
@@ -271,7 +274,7 @@ class DisableAnalysis(Analysis):
             check_parts(encoder)
 
     def _check_outcome(self) -> None:
-        """Raise UserError if what is disabled, or how, asks for the inputs of single examples."""
+        """Raise UserError if the plans or the mode need the inputs of single examples."""
         needs = find_mode(self.settings.mode).needs
         asks = {
             "Plan 'similar_groups'": SIMILAR_GROUPS in self.plans,
@@ -280,8 +283,8 @@ class DisableAnalysis(Analysis):
         for what, does in asks.items():
             if does:
                 raise UserError(
-                    f"{what} runs single examples, which a module that answers in its own way takes as whole batches; "
-                    "choose another, such as plans=['heads'] with mode zero, uniform or mean."
+                    f"{what} runs single examples, but a module with its own outcome runs whole batches; choose "
+                    "another, such as plans=['heads'] with mode zero, uniform or mean."
                 )
 
     def check_on_device(self, context: Context) -> None:
@@ -291,19 +294,19 @@ class DisableAnalysis(Analysis):
             check_bf16(why_not_bf16(context.encoder, context.autocast, unscreened))
 
     def _plan_before_passes(self, encoder: Encoder) -> Plan | None:
-        """The plan without groups of similar heads, which a pass over the data finds; None if there is nothing else."""
+        """The plan without groups of similar heads, which need a pass over the data; None if nothing is left."""
         variants = self.variants(encoder)
         if not variants and SIMILAR_GROUPS in self.plans:
             return None
         return self._plan_of(encoder, variants)
 
     def _plan_of(self, encoder: Encoder, variants: Sequence[Variant]) -> Plan:
-        # A part is left out in any mode of heads, which without heads would only cost time.
+        # Parts are left out in the same way in any mode, so without heads the mode would only cost time.
         mode = self.settings.mode if any(variant.heads for variant in variants) else "zero"
         return Plan(mode, encoder.num_layers, encoder.num_heads, tuple(variants))
 
     def plan(self, context: Context) -> Plan:
-        """What is disabled of a model."""
+        """What is disabled in a model."""
         encoder = context.encoder
         variants = self.variants(encoder)
         if SIMILAR_GROUPS in self.plans:
@@ -332,7 +335,7 @@ class DisableAnalysis(Analysis):
                 yield Findings(CosineChange(), [moved])
 
     def judged(self, context: Context) -> Judged | None:
-        """Sweep and judge the effects; None if only the plan is asked for, or the sweep would take too long.
+        """Sweep and test the effects; None if only the plan is requested, or the sweep would take too long.
 
         An interrupted sweep is resumed from its finished batches.
 
@@ -342,7 +345,7 @@ class DisableAnalysis(Analysis):
         plan, settings = self.plan(context), self.settings
         store = context.store.of(context.model, plan, settings.max_examples, self._replacing())
         decision: Decision | None = Decision("exact", len(context.positions(settings.max_examples)), Arithmetic())
-        # Without a run, and with embeddings, sweeps are exact: there is nothing to decide.
+        # Without a run, and for sentence-embedding models, sweeps are always exact.
         if context.output is not None and not isinstance(context.model, SentenceEmbedder):
             decision = self._decide(context, plan, store)
         if settings.plan_only or decision is None:
@@ -380,7 +383,7 @@ class DisableAnalysis(Analysis):
         return Judged(outcomes, context.task, context.evaluation, settings, made)
 
     def _sample(self, context: Context, outcomes: Outcomes) -> dict[str, Any]:
-        """Which part of the examples was swept, and the budget if that was why; empty if all were."""
+        """Which part of the examples was used, and the budget if that was the reason; empty if all were used."""
         whole, count = len(context.split), len(outcomes.index_N)
         if count == whole:
             return {}
@@ -399,10 +402,10 @@ class DisableAnalysis(Analysis):
         return [getattr(self.settings, name) for name in ["reference_examples", *names_of_mode]]
 
     def _decide(self, context: Context, plan: Plan, store: Store) -> Decision | None:
-        """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
+        """How to sweep, logged in one line, or None for not at all; a resumed sweep continues as it began."""
         settings = self.settings
-        # Parts of one plan must be of one kind, and so must the sweeps of one training; bf16 is for screened sweeps
-        # alone.
+        # Parts of one plan must be of the same kind, as must the sweeps of one training run; bf16 is for screened
+        # sweeps only.
         implied = "screened" if settings.precision == BF16 else None
         of_finished = context.stage == CHECKPOINT and settings.layer is None
         wish = settings.sweep or implied or (None if of_finished or self.limit is not None else "exact")
@@ -423,9 +426,10 @@ class DisableAnalysis(Analysis):
         seconds = predicted.nominal.of(decision.kind) + predicted.nominal.fit
         if self.limit is not None and budget is None and seconds > self.limit:
             _log.info(
-                f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python -m "
-                f"bertsecrets analyze checkpoint={in_command(context.run.folder)} analysis=disable, "
-                "with ablation.budget=10min for an answer in that time."
+                f"Heads were not disabled, because {len(plan.variants):,} variants would take about "
+                f"{duration(seconds)}; to disable them later, run python -m bertsecrets analyze "
+                f"checkpoint={in_command(context.run.folder)} analysis=disable, with ablation.budget=10min to limit "
+                "the time."
             )
             return None
         _log.info(predicted.in_words(decision, wish, budget, self.limit))

@@ -1,4 +1,4 @@
-"""Which of the many small changes of score are more than noise, and which are shown to be no loss that matters."""
+"""Which of many small changes of score are more than noise, and which are shown to be smaller than the margin."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,29 +36,30 @@ from bertsecrets.statistics.student import mean_limits, mean_rises
 from bertsecrets.task_heads.base import Array, Metric
 
 VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
-"""A loss is shown; a loss of the margin is ruled out; neither. A loss that is both is dispensable."""
+"""A loss is shown; a loss of the margin is ruled out; neither. If both hold, the variant is dispensable."""
 
 Correction = Literal["family_wise", "false_discovery"]
-"""What *needed* keeps over all variants: the chance that any is falsely needed, or the share of the needed that are."""
+"""The error rate that *needed* controls: the probability of any falsely needed variant, or their share of the needed.
+"""
 
 FAMILY_WISE: Correction = "family_wise"
 FALSE_DISCOVERY: Correction = "false_discovery"
 
 _FEW_MOVED = 30
-"""Fewer moved predictions do not show how much one of them can do to a correlation."""
+"""With fewer changed predictions, the largest effect of one on a correlation cannot be estimated."""
 
 
 @dataclass(frozen=True)
 class Judging:
-    """How effects are judged.
+    """How effects are tested.
 
     Args:
-        margin: The loss that matters, as a difference of scores: 0.01 is one point.
+        margin: The largest acceptable loss, as a difference of scores: 0.01 is one point.
         level: Level of the intervals, between 0 and 1.
-        correction: ``family_wise``: any variant is falsely needed with probability 1 - ``level`` at most (step-down
-            max-t; Romano and Wolf 2005). ``false_discovery``: the expected share of the needed that are not,
-            ``false_discovery_rate`` (Benjamini and Hochberg 1995). Both by one-sided tests, so that gains of other
-            variants make no loss more likely to be shown.
+        correction: ``family_wise``: the probability of any falsely needed variant is at most 1 - ``level`` (step-down
+            max-t; Romano and Wolf 2005). ``false_discovery``: the expected share of falsely needed variants among the
+            needed is at most ``false_discovery_rate`` (Benjamini and Hochberg 1995). Both use one-sided tests, so that
+            gains of other variants do not make a loss more likely to be shown.
         false_discovery_rate: Largest significant ``p_bh``, and largest ``p_margin`` of a dispensable variant.
         resamples, permutations: Number of bootstrap resamples, and of random swaps.
         seed: Seed of both.
@@ -74,7 +75,7 @@ class Judging:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Judging":
-        """How a row of an ablation table was judged; rows of earlier versions lack margin and correction."""
+        """The settings with which an ablation table's row was tested; older rows lack margin and correction."""
         settings = {name: row[name] for name in ("margin", "level", "correction", "false_discovery_rate")}
         return cls(**{name: value for name, value in settings.items() if value is not None})
 
@@ -86,7 +87,7 @@ class Judging:
 
 @dataclass(frozen=True)
 class JointErrors:
-    """How the errors of V effects on the same examples go together.
+    """The joint distribution of the errors of V effects on the same examples.
 
     Args:
         correlation_VV: Their correlation.
@@ -99,14 +100,14 @@ class JointErrors:
 
 @dataclass(frozen=True)
 class PairedTests:
-    """The tests of V variants on the same examples, each for itself.
+    """Separate tests of V variants on the same examples.
 
     Args:
         baseline: Score of the unedited model, the same for all.
         score, delta: Score of each variant, and its difference from the baseline.
         p_value: P-values of the paired test of no change.
         p_loss: One-sided p-values of a loss of the margin or more.
-        p_unchanged: What ``p_loss`` is without any changed prediction.
+        p_unchanged: The value of ``p_loss`` without any changed prediction.
     """
 
     baseline: Array
@@ -119,15 +120,15 @@ class PairedTests:
 
 @dataclass(frozen=True)
 class Effects(PairedTests):
-    """The effects of V variants on the same examples, each for itself.
+    """Separate effects of V variants on the same examples.
 
     Args:
         stderr: Bootstrap standard error of ``delta``.
-        low, high: Confidence limits of ``delta``, which hold where few predictions change.
-        flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
-        smallest_effect: The smallest loss that the test finds with 80 % power at the level corrected for the number of
-            tests, given how many predictions the variant changes; NaN where it cannot be estimated, or where no loss is
-            large enough.
+        low, high: Confidence limits of ``delta``, valid even if few predictions change.
+        flips: Share of examples whose predicted class changes; for scores, mean absolute change of the prediction.
+        smallest_effect: The smallest loss that the test detects with 80 % power at the level corrected for the number
+            of tests, given the number of predictions that the variant changes; NaN where it cannot be estimated, or
+            where no loss is large enough.
     """
 
     stderr: Array
@@ -139,15 +140,15 @@ class Effects(PairedTests):
 
 @dataclass(frozen=True)
 class Verdicts(Effects):
-    """The judged effects of V variants.
+    """The tested effects of V variants.
 
     Args:
-        low_simultaneous, high_simultaneous: Limits of ``delta`` that hold for all V variants together: those of a
-            variant that was picked for its ``delta``.
-        p_bh: The p-values of the paired test, adjusted over the V variants to the false discovery rate.
-        p_needed: One-sided p-values of no loss, adjusted over the V variants as ``correction`` says.
+        low_simultaneous, high_simultaneous: Limits of ``delta`` that hold for all V variants simultaneously, and so
+            also for a variant selected by its ``delta``.
+        p_bh: The p-values of the paired test, adjusted for V variants (false discovery rate).
+        p_needed: One-sided p-values of no loss, adjusted for V variants according to ``correction``.
         significant: Whether ``p_bh`` is at most the false discovery rate.
-        p_margin: One-sided p-values of a loss of the margin or more, adjusted over the V variants
+        p_margin: One-sided p-values of a loss of the margin or more, adjusted for V variants
             (:func:`corrected_against_margin`).
         verdict: ``needed``, ``dispensable`` or ``inconclusive``.
     """
@@ -162,15 +163,15 @@ class Verdicts(Effects):
 
 
 def judge(metric: Metric, paired: PairedPredictions, judging: Judging) -> Verdicts:
-    """Judge the change of score from the clean predictions to those of each variant.
+    """Test the change of score from the clean predictions to those of each variant.
 
     P-values come from McNemar's exact test for accuracy and from random swaps of predictions for every other metric;
-    intervals from :mod:`bertsecrets.statistics.intervals`. Where examples have groups, all are over groups
-    (:mod:`bertsecrets.statistics.clusters`). A variant is *dispensable* if a loss of the margin or more
-    is ruled out, corrected for V variants (:mod:`bertsecrets.statistics.non_inferiority`: of the two one-sided tests of
-    equivalence, the one against loss; the intervals are mid-p, it is not); else *needed* if a loss is shown
-    (one-sided); else *inconclusive*. A variant's results do not depend on the other variants, except for the adjusted
-    p-values, the smallest effect and the verdict.
+    intervals from :mod:`bertsecrets.statistics.intervals`. If examples have groups, all of these are over groups
+    (:mod:`bertsecrets.statistics.clusters`). A variant is *dispensable* if a loss of the margin or more is ruled out,
+    corrected for V variants (:mod:`bertsecrets.statistics.non_inferiority`: the one against loss of the two one-sided
+    tests of equivalence; unlike the intervals, it is not mid-p); else *needed* if a loss is shown (one-sided); else
+    *inconclusive*. A variant's results do not depend on the other variants, except for the adjusted p-values, the
+    smallest effect and the verdict.
 
     Args:
         metric: The metric.
@@ -178,16 +179,16 @@ def judge(metric: Metric, paired: PairedPredictions, judging: Judging) -> Verdic
         judging: Margin, level and so on.
 
     Raises:
-        UserError: If shapes do not fit, or there is nothing to judge.
+        UserError: If shapes do not match, or there is nothing to test.
     """
     return judge_together(*effects_of(metric, paired, judging), judging)
 
 
 def effects_of(metric: Metric, paired: PairedPredictions, judging: Judging) -> tuple[Effects, JointErrors]:
-    """The effects of variants, before any correction for their number, and how their errors go together.
+    """The effects of variants before any correction for their number, and the joint distribution of their errors.
 
-    Limits and ``p_loss`` allow for what a screened sweep left out. Losses are not shown by what was not seen, so that
-    ``p_value`` does not depend on it.
+    Limits and ``p_loss`` allow for pairs that a screened sweep left out. ``p_value`` does not depend on them, as only
+    evaluated pairs can show a loss.
 
     Args:
         metric, paired, judging: As for :func:`judge`.
@@ -199,14 +200,14 @@ def effects_of(metric: Metric, paired: PairedPredictions, judging: Judging) -> t
     variants = len(paired.prediction_VN)
     tests = paired_tests(metric, paired, judging)
     change_RV = bootstrap_changes(metric, paired, judging.resamples, np.random.default_rng([judging.seed, 0]))
-    # A resample whose score is undefined is left out; a variant without two others has no standard error.
+    # A resample with an undefined score is left out; a variant with fewer than two others has no standard error.
     several_V = np.isfinite(change_RV).sum(0) > 1
     stderr_V = np.full(variants, np.nan)
     stderr_V[several_V] = np.nanstd(change_RV[:, several_V], axis=0, ddof=1)
     limits = change_limits(metric, paired)
     low_V, high_V = limits(np.full(variants, (1 - judging.level) / 2))
     influence_VN = paired.influences(metric)
-    # Either direction: errors are symmetric here, unlike the limits above.
+    # In either direction: errors are symmetric here, unlike the limits above.
     largest_V = np.maximum(*_largest(metric, paired, influence_VN))
     effects = Effects(
         **vars(tests),
@@ -220,7 +221,7 @@ def effects_of(metric: Metric, paired: PairedPredictions, judging: Judging) -> t
 
 
 def _flips(metric: Metric, paired: PairedPredictions) -> Array:
-    """The share of examples whose prediction is another one; of scores, by how much they move on average."""
+    """The share of examples whose prediction changes; for scores, the mean absolute change."""
     moves_VN = np.abs(paired.prediction_VN - paired.clean_N) if metric.correlates else paired.moved_VN
     return np.asarray(moves_VN.mean(-1))
 
@@ -250,10 +251,9 @@ def p_against_margin(metric: Metric, paired: PairedPredictions, margin: float) -
 
 
 def p_of_mean_against_margin(metric: Metric, models: Sequence[PairedPredictions], margin: float) -> Array:
-    """One-sided p-values that the mean change of several models on the same examples is a loss of the margin or more,
-    ``[V]``.
+    """One-sided p-values of a mean loss of the margin or more over several models on the same examples, ``[V]``.
 
-    By the noise of examples alone, of which one more may be lost by all models.
+    Given only the examples' noise, allowing for one more example lost by all models.
     """
     influence_SVN = [paired.influences(metric) for paired in models]
     harm_SV = [_largest(metric, *pair)[0] for pair in zip(models, influence_SVN, strict=True)]
@@ -269,9 +269,9 @@ def p_against_margins(metric: Metric, paired: PairedPredictions, margin_M: Array
 
 
 def p_if_unchanged(metric: Metric, paired: PairedPredictions, margin_M: Array) -> Array:
-    """What these p-values would be if the variants changed no prediction, ``[M, V]``."""
+    """The values of these p-values if the variants changed no prediction, ``[M, V]``."""
     variants = len(paired.prediction_VN)
-    # Where everything was seen, one stands for all.
+    # If everything was evaluated, one value holds for all variants.
     some = paired if paired.unseen is not None else paired.of([0])
     clean_VN = np.broadcast_to(some.clean_N, some.prediction_VN.shape)
     p_MV = p_against_margins(metric, replace(some, prediction_VN=clean_VN), margin_M)
@@ -279,22 +279,22 @@ def p_if_unchanged(metric: Metric, paired: PairedPredictions, margin_M: Array) -
 
 
 def losses_ruled_out(metric: Metric, paired: PairedPredictions, alpha: float) -> Array:
-    """The smallest loss whose p-value by :func:`p_against_margin` is ``alpha`` at most, ``[V]``; negative where a gain
-    is shown.
+    """The smallest loss whose p-value by :func:`p_against_margin` is at most ``alpha``, ``[V]``; negative if a gain is
+    shown.
     """
     test, which_V = _loss_test(metric, paired)
     return smallest_ruled_out(test, alpha, metric.reach)[which_V]
 
 
 def _loss_test(metric: Metric, paired: PairedPredictions) -> tuple[LossTest, NDArray[np.int64]]:
-    """The test of a loss of some distinct variants, and which of them each variant is like.
+    """The test against a loss for distinct variants, and the index of the one that each variant equals.
 
-    Unlike the limits of :func:`change_limits`, which are mid-p, no p-value is to be too small more often than it says:
-    enumerated for accuracy, simulated for other metrics.
+    Unlike the limits of :func:`change_limits`, which are mid-p, these p-values must never be anti-conservative: they
+    are enumerated for accuracy, and simulated for other metrics.
     """
     unseen = paired.unseen if paired.unseen is not None and paired.unseen.left_V.any() else None
     if _counts(metric, paired):
-        # Many variants share their counts, and so their p-values.
+        # Many variants have the same counts, and so the same p-values.
         counts = np.stack([*paired.discordant(metric), *(() if unseen is None else (unseen.left_V, unseen.audited_V))])
         (lost_U, won_U, *_), first_U, which_V = np.unique(counts, axis=1, return_index=True, return_inverse=True)
         test = paired_loss(lost_U, won_U, paired.count)
@@ -311,19 +311,19 @@ def _loss_test(metric: Metric, paired: PairedPredictions) -> tuple[LossTest, NDA
 
 
 def _of_clusters(test: LossTest, paired: PairedPredictions) -> LossTest:
-    """The test with the degrees of freedom of few groups, where there are any."""
+    """The test, with the degrees of freedom of few groups if there are groups."""
     cluster_N = paired.cluster_N
     return test if cluster_N is None else lambda size: few_p(test(size), cluster_N)
 
 
 def judge_together(effects: Effects, joint: JointErrors, judging: Judging) -> Verdicts:
-    """Correct the effects of all variants for their number, and judge them.
+    """Correct the effects of all variants for their number, and give verdicts.
 
     Args:
         effects, joint: From :func:`effects_of`.
         judging: Level, correction and false discovery rate.
     """
-    # A fixed seed: the same effects get the same verdicts, whatever the seed of the resamples.
+    # A fixed seed, so that the same effects get the same verdicts regardless of the seed of the resamples.
     generator = np.random.default_rng([0, 3])
     draw_VR = joint_draws(joint.correlation_VV, generator)
     tail = simultaneous_tail(draw_VR, 1 - judging.level)
@@ -364,8 +364,9 @@ def corrected_against_margin(p_V: Array, p_unchanged_V: Array) -> Array:
     """P-values of a loss of the margin or more, corrected for their number: the smallest rate at which each variant is
     spared.
 
-    Adjusted to the false discovery rate; but a variant that changes no prediction, or whose p-value is as small as if
-    it did not, keeps the p-value of no changed prediction: its verdict must not depend on how many others there are.
+    Adjusted to the false discovery rate; but a variant that changes no prediction, or whose p-value is as small as that
+    of such a variant, keeps the p-value of no changed prediction: its verdict must not depend on the number of other
+    variants.
 
     Args:
         p_V: The p-values.
@@ -376,17 +377,17 @@ def corrected_against_margin(p_V: Array, p_unchanged_V: Array) -> Array:
 
 
 def _over_variants(p_V: Array, draw_VR: Array, judging: Judging) -> Array:
-    """One-sided p-values of no harm, adjusted over the variants as ``correction`` says."""
+    """One-sided p-values of no harm, adjusted for the number of variants according to ``correction``."""
     return step_down(p_V, draw_VR) if judging.correction == FAMILY_WISE else corrected(p_V)
 
 
 @dataclass(frozen=True)
 class Rises:
-    """Whether the means of V variants rise, judged together.
+    """Whether the means of V variants increase, tested together.
 
     Args:
-        p_rise: One-sided p-values of no rise, adjusted over the V variants as ``correction`` says.
-        low_simultaneous, high_simultaneous: Limits of the change that hold for all V variants together.
+        p_rise: One-sided p-values of no increase, adjusted for V variants according to ``correction``.
+        low_simultaneous, high_simultaneous: Limits of the change that hold for all V variants simultaneously.
     """
 
     p_rise: Array
@@ -395,25 +396,25 @@ class Rises:
 
 
 def judge_rises(change_UV: Array, judging: Judging) -> Rises:
-    """Judge the rise of a mean over examples without each variant, such as the loss, with the max-t of
+    """Test the increase of a mean over examples, such as the loss, for each variant, with the max-t of
     :func:`judge_together`.
 
-    By :func:`bertsecrets.statistics.student.mean_rises` over paired examples; limits are Student's.
+    Uses :func:`bertsecrets.statistics.student.mean_rises` over paired examples; limits are Student's.
 
     Args:
         change_UV: Changes of each example, or group (:meth:`PairedPredictions.by_unit`).
         judging: Level and correction.
     """
     generator = np.random.default_rng([0, 4])
-    # A mean has no unseen event: its spread is seen in every example.
+    # A mean has no unseen events: every example shows its spread.
     draw_VR = joint_draws(error_correlation((change_UV - change_UV.mean(0)).T, 0.0), generator)
     _, low_V, high_V = mean_limits(change_UV, 2 * simultaneous_tail(draw_VR, 1 - judging.level))
     return Rises(_over_variants(mean_rises(change_UV), draw_VR, judging), low_V, high_V)
 
 
 def p_of_losses(delta_V: Array, p_V: Array) -> Array:
-    """One-sided p-values of no loss from two-sided ones of tests that are symmetric under no change, ``[V]``; 1 without
-    a loss.
+    """One-sided p-values of no loss from two-sided p-values of tests that are symmetric under no change, ``[V]``; 1
+    without a loss.
     """
     return np.where(delta_V < 0, p_V / 2, 1.0)
 
@@ -436,13 +437,13 @@ def change_limits(metric: Metric, paired: PairedPredictions) -> Tail:
     """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN if all predictions
     score 0.
 
-    They are at most as far apart as the metric reaches. They allow for what a screened sweep has not seen (see
+    They are at most as far apart as the range of the metric. They allow for pairs that a screened sweep left out (see
     :func:`effects_of`).
     """
     limits, most, unseen = _unbounded_limits(metric, paired), metric.reach, paired.unseen
     if unseen is not None and unseen.left_V.any():
         if _counts(metric, paired):
-            # Many variants share their counts, and limits at many tails take long.
+            # Many variants have the same counts, and limits at many tails take long to compute.
             (lost_U, won_U), which_V = np.unique(np.stack(paired.discordant(metric)), axis=1, return_inverse=True)
             of_U = at_many_tails(paired_proportions(lost_U, won_U, paired.count), len(lost_U))
             low_TV, high_TV = (of_TU[:, which_V.ravel()] for of_TU in of_U)
@@ -473,24 +474,25 @@ def _defined_changes(metric: Metric, paired: PairedPredictions) -> Array:
 
 
 def _counts(metric: Metric, paired: PairedPredictions) -> bool:
-    """Whether a change is a difference of two counts of independent examples, for which there are exact tests."""
+    """Whether a change is a difference between two counts of independent examples, for which exact tests exist."""
     return metric.events and paired.group_N is None
 
 
 def smallest_effects(metric: Metric, paired: PairedPredictions, alpha: float, permutations: int) -> Array:
-    """The smallest loss of each variant that the test finds with 80 % power, ``[V]``; NaN where it cannot be estimated.
+    """The smallest loss of each variant that the test detects with 80 % power, ``[V]``; NaN where it cannot be
+    estimated.
 
     Args:
         metric, paired: As for :func:`judge`.
         alpha: Level of the test, corrected for the number of variants.
         permutations: Number of random swaps.
     """
-    # Groups are worth fewer examples, each of which weighs more.
+    # Groups are worth fewer examples, each with a larger weight.
     count, variants = round(paired.count / paired.unit_size), len(paired.prediction_VN)
     if _counts(metric, paired):
         lost_V, won_V = paired.discordant(metric)
         return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
-    # Random swaps need a p-value a little below alpha, as the observed order counts as one of them.
+    # Random swaps need a p-value slightly below alpha, as the observed order counts as one of them.
     alpha = _level_of_swaps(alpha, permutations)
     if alpha <= 0:
         return np.full(variants, np.nan)
@@ -500,7 +502,7 @@ def smallest_effects(metric: Metric, paired: PairedPredictions, alpha: float, pe
     elif metric.of_statistics:
         harm_V = np.full(variants, largest_moves(metric, paired.label_N, paired.clean_N)[0] * paired.unit_size)
     else:
-        # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their
+        # A loss changes predictions further: noise that loses as much as the observed changes would doubles their
         # variance.
         agreement_V = scores(metric, paired.clean_N, paired.prediction_VN)
         baseline = abs(float(scores(metric, paired.label_N, paired.clean_N[None])[0]))
@@ -510,7 +512,8 @@ def smallest_effects(metric: Metric, paired: PairedPredictions, alpha: float, pe
     for variance, step in zip(variance_V, harm_V, strict=True):
         effect = math.nan
         if metric.of_classes and step > 0:
-            # An example weighs ``step`` instead of 1 / N: the same test on as many examples, with flips of that weight.
+            # An example weighs ``step`` instead of 1 / N: the same test on the same number of examples, with flips of
+            # that weight.
             flips = min(float(variance / (count * step**2)), 1.0)
             effect = count * step * detectable_loss(round(flips, 6), count, alpha)
         elif not metric.of_classes and np.isfinite(step) and variance > 0:
@@ -520,10 +523,10 @@ def smallest_effects(metric: Metric, paired: PairedPredictions, alpha: float, pe
 
 
 def _level_of_swaps(alpha: float, permutations: int) -> float:
-    """The median p-value of an exact test at which as many random swaps give ``alpha``; 0 or less if they cannot.
+    """The median p-value of an exact test at which this many random swaps give ``alpha``; 0 or less if they cannot.
 
-    ``(b + 1) / (R + 1)`` is at most alpha for b swaps out of R as extreme as observed; the median of a Poisson count is
-    about a third below its mean.
+    ``(b + 1) / (R + 1)`` is at most alpha for b swaps out of R that are as extreme as observed; the median of a Poisson
+    count is about a third below its mean.
     """
     return (math.floor(alpha * (permutations + 1) + 1e-9) - 1 / 3) / permutations
 
@@ -531,8 +534,8 @@ def _level_of_swaps(alpha: float, permutations: int) -> float:
 def _largest(metric: Metric, paired: PairedPredictions, influence_VN: Array) -> tuple[Array, Array]:
     """The largest loss and gain that one example, or a group of average size, can make, ``[V]`` each.
 
-    Either the unedited model's prediction or the variant's may flip, to any class. Scores move as far as observed if
-    enough of them move, else from the lowest to the highest.
+    Either the unedited model's prediction or the variant's may flip, to any class. Scores change by as much as observed
+    if enough of them change, else from the lowest to the highest.
     """
     label_N, clean_N, prediction_VN = paired.label_N, paired.clean_N, paired.prediction_VN
     size = paired.unit_size
@@ -553,13 +556,14 @@ def _check(paired: PairedPredictions) -> None:
     label_N, clean_N, prediction_VN = paired.label_N, paired.clean_N, paired.prediction_VN
     if prediction_VN.ndim != clean_N.ndim + 1 or not len(prediction_VN):
         raise UserError(
-            f"Predictions of shape {list(prediction_VN.shape)} cannot be judged; give [variants, examples]."
+            f"Predictions of shape {list(prediction_VN.shape)} cannot be tested; the expected shape is [variants, "
+            "examples]."
         )
     if paired.units < 2:
         what = "examples" if paired.group_N is None else "groups of examples"
-        raise UserError(f"{paired.units} {what} are too few to judge a change by; give at least two.")
+        raise UserError(f"{paired.units} {what} are too few to test a change; at least two are needed.")
     if len(clean_N) != len(label_N) or prediction_VN.shape[1:] != clean_N.shape:
         raise UserError(
-            f"There are {len(label_N)} labels, {len(clean_N)} clean predictions and {prediction_VN.shape[1]} of each "
-            "variant; give the same examples to all."
+            f"There are {len(label_N)} labels, {len(clean_N)} clean predictions and {prediction_VN.shape[1]} "
+            "predictions of each variant; give the same examples for all."
         )

@@ -163,7 +163,7 @@ def test_a_family_that_cannot_continue_runs_variant_by_variant_and_says_so(caplo
     _, resampled_BVC = Engine(model, resampled).run(tiny_batch(), donors=other_batches())
     expected_BVC = one_by_one(model, resampled, tiny_batch(), torch.empty(0), other_batches())
     torch.testing.assert_close(resampled_BVC, expected_BVC, atol=1e-12, rtol=0)
-    assert "every variant takes a whole forward pass" in caplog.text
+    assert "every variant needs a whole forward pass" in caplog.text
     seen: list[int] = []
     _, logits_BVC = engine.run(tiny_batch(), seen.append)
     assert sum(seen) == len(plan.variants)
@@ -212,7 +212,7 @@ def test_memory_that_suffices_for_nothing_is_an_error(monkeypatch: pytest.Monkey
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(engine_module, "clean_pass", never)
-    with pytest.raises(UserError, match="Memory ran out on a single variant of a batch of 3 examples of 11 tokens"):
+    with pytest.raises(UserError, match="Memory ran out for a single variant of a batch of 3 examples of 11 tokens"):
         Engine(tiny_model("bert"), whole_plan("zero", 3)).run(tiny_batch())
 
 
@@ -235,7 +235,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Engine(model, whole_plan("mean", 3), constants_LHd=torch.zeros(2, 4, 8))
     with pytest.raises(UserError, match="'optimal' needs the heads' optimal outputs"):
         Engine(model, whole_plan("optimal", 3))
-    with pytest.raises(UserError, match="needs other examples to take the heads' outputs from"):
+    with pytest.raises(UserError, match="takes the heads' outputs from other examples"):
         Engine(model, whole_plan("resample", 3)).run(tiny_batch())
     with pytest.raises(UserError, match="There are 2 donors for a batch of 3 examples"):
         Engine(model, whole_plan("resample", 3)).run(tiny_batch(), donors=[tiny_batch((4, 5))])
@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Engine(model.bert, whole_plan("zero", 3)).run(tiny_batch())
     attention: Any = model.bert.encoder.layer[1].attention
     attention.output.dense = prune_linear_layer(attention.output.dense, torch.arange(24), dim=1)
-    with pytest.raises(UserError, match="The heads of layer 1 have 24 outputs in all instead of 32"):
+    with pytest.raises(UserError, match="The heads of layer 1 have 24 outputs in total instead of 32"):
         Engine(model, whole_plan("zero", 3))
 
 

@@ -71,7 +71,7 @@ def test_parts_merge_to_the_whole(tmp_path: Path) -> None:
 def test_what_does_not_belong_together_is_not_merged() -> None:
     model = tiny_model("bert")
     one = exact_sweep(model, plan(), batches())
-    with pytest.raises(UserError, match="nothing to merge"):
+    with pytest.raises(UserError, match="No sweeps were given to merge"):
         merge({})
     with pytest.raises(UserError, match="differ in their disabling mode"):
         merge({"one": one, "two": exact_sweep(model, plan("zero"), batches())})

@@ -192,7 +192,7 @@ def test_verdicts_are_those_of_the_users_model(name: str, caplog: pytest.LogCapt
     torch.testing.assert_close(disabled.outcomes.logits_NVC, expected_NVC, atol=2e-5, rtol=0)
     lost_V = (expected_NVC.argmax(-1) != clean_NC.argmax(-1)[:, None]).float().mean(0)
     assert disabled.to_pandas()["delta"].to_list() == pytest.approx((-lost_V).tolist(), abs=1e-6)
-    assert ("every variant takes a whole forward pass" in caplog.text) == (not shares)
+    assert ("every variant needs a whole forward pass" in caplog.text) == (not shares)
 
 
 @pytest.mark.parametrize("name", ["the mean", "an encoder itself", "tuples", "tuples, unpacked"])

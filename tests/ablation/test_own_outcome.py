@@ -47,9 +47,9 @@ def test_the_default_finds_logits_and_labels(output: Any, batch: Any) -> None:
 @pytest.mark.parametrize(
     ("output", "batch", "words"),
     [
-        (LOGITS, {"input_ids": LABELS}, r"no 'labels' but 'input_ids'; give outcome="),
-        (LOGITS, (LABELS, LABELS, LABELS), r"is a tuple, whose labels are not known; give outcome="),
-        ("text", {"input_ids": LABELS, "labels": LABELS}, r"Takes returns str without logits; give outcome="),
+        (LOGITS, {"input_ids": LABELS}, r"no 'labels' but 'input_ids'; pass outcome="),
+        (LOGITS, (LABELS, LABELS, LABELS), r"is a tuple, in which the labels cannot be found; pass outcome="),
+        ("text", {"input_ids": LABELS, "labels": LABELS}, r"Takes returns str without logits; pass outcome="),
     ],
 )
 def test_what_the_default_cannot_score(output: Any, batch: Any, words: str) -> None:
@@ -102,8 +102,8 @@ def test_the_task_of_an_outcome(answers: Tensor, labels: Tensor, metric: str | N
 @pytest.mark.parametrize(
     ("labels", "metric", "words"),
     [
-        (torch.tensor([0, 3]), None, "Labels go from 0 to 3, and the model has classes 0 to 2"),
-        (torch.tensor([-100, 1]), None, "Labels go from -100 to 1"),
+        (torch.tensor([0, 3]), None, "Labels range from 0 to 3, but the model has classes 0 to 2"),
+        (torch.tensor([-100, 1]), None, "Labels range from -100 to 1"),
         (LABELS, "pearson", "metric is pearson, but the labels are classes; choose accuracy or f1"),
         (torch.tensor([0.5, 1.0]), "f1", "metric is f1, but the labels are scores; choose pearson or spearman"),
         (LABELS, "acuracy", "Unknown metric 'acuracy'"),

@@ -184,7 +184,7 @@ def test_a_family_that_does_not_name_its_feed_forward_sublayer_says_so(monkeypat
 def test_parts_are_not_screened() -> None:
     encoder = describe(tiny_model("bert"))
     plan = Plan("zero", LAYERS, HEADS, (*every_head(LAYERS, HEADS), *every_part(BLOCK, LAYERS, HEADS)))
-    assert why_not(TASK, plan, encoder) == "the effect of a sublayer or block is not estimated to first order"
+    assert why_not(TASK, plan, encoder) == "the effect of a sublayer or block cannot be estimated to first order"
 
 
 def sublayer_outcomes(logits_NVC: torch.Tensor) -> Outcomes:

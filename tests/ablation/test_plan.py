@@ -68,19 +68,19 @@ def variant(*heads: tuple[int, int]) -> Variant:
 
 
 def test_wrong_plans() -> None:
-    with pytest.raises(UserError, match="disables nothing; give at least one head or layer"):
+    with pytest.raises(UserError, match="does not disable anything; give at least one head or layer"):
         Plan("zero", 2, 2, ())
-    with pytest.raises(UserError, match="disables nothing; give at least one head"):
+    with pytest.raises(UserError, match="is empty; give at least one head"):
         Plan("zero", 2, 2, (variant(),))
-    with pytest.raises(UserError, match="names layer 2, but the model has layers 0 to 1"):
+    with pytest.raises(UserError, match="contains layer 2, but the model has layers 0 to 1"):
         Plan("zero", 2, 2, (variant((2, 0)),))
-    with pytest.raises(UserError, match="names head 5 of layer 1, but the model has heads 0 to 1"):
+    with pytest.raises(UserError, match="contains head 5 of layer 1, but the model has heads 0 to 1"):
         Plan("zero", 2, 2, (variant((1, 5)),))
-    with pytest.raises(UserError, match="names head 1 of layer 0 twice"):
+    with pytest.raises(UserError, match="contains head 1 of layer 0 twice"):
         Plan("zero", 2, 2, (variant((0, 1), (0, 1)),))
     with pytest.raises(UserError, match="'group-000' is in the plan twice"):
         Plan("zero", 2, 2, (variant((0, 1)), variant((1, 1))))
-    with pytest.raises(UserError, match="The plan names layer 7, but the model has layers 0 to 1"):
+    with pytest.raises(UserError, match="The plan contains layer 7, but the model has layers 0 to 1"):
         every_head(2, 2, [7])
     with pytest.raises(UserError, match="Head 1 of layer 0 is in the ranking twice"):
         cumulative([(0, 1), (0, 1)])

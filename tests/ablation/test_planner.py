@@ -139,7 +139,7 @@ def test_without_a_flip_some_are_still_possible() -> None:
 
 
 def test_few_examples_are_refused() -> None:
-    with pytest.raises(UserError, match="on 29 examples; expected at least 30"):
+    with pytest.raises(UserError, match="on 29 examples; at least 30"):
         pilot([0, 1], [1, 0], 29)
 
 

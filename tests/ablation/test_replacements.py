@@ -193,7 +193,7 @@ def test_optimal_outputs_work_in_inference_mode_and_are_kept_on_disk(tmp_path: P
     # Judged examples do not take part in the fit, and a fit of the same settings is not repeated.
     assert torch.equal(prepared("b", mixed), first_LHd)
     assert torch.equal(prepared("b", judged), first_LHd)
-    with pytest.raises(UserError, match="All 3 reference examples are also judged"):
+    with pytest.raises(UserError, match="All 3 reference examples are also in the evaluation set"):
         prepared("c", judged)
 
 

@@ -495,13 +495,13 @@ def test_reasons_against_screening() -> None:
     assert "several layers" in str(why_not(CLASSES, both, encoder))
     drawn = plan_of(model, "resample", every_head(layers, HEADS))
     assert "resample" in str(why_not(CLASSES, drawn, encoder))
-    assert "middle of a pass" in str(why_not(CLASSES, plan_of(model), replace(encoder, family=None)))
+    assert "cannot start at a given layer" in str(why_not(CLASSES, plan_of(model), replace(encoder, family=None)))
 
 
 def test_bf16_that_is_asked_for_is_refused_with_a_reason() -> None:
     check_bf16(None)
     with pytest.raises(
-        UserError, match=r"out of the question, as the model's weights are float64; set ablation\.precision"
+        UserError, match=r"not possible because the model's weights are float64; set ablation\.precision"
     ):
         check_bf16("the model's weights are float64")
 

@@ -138,13 +138,15 @@ def test_seeds_that_differ_in_how_they_were_judged_are_judged_as_the_first_and_n
     first, second = sweep("one", [0.0, 0.1], 0), sweep("other", [0.0, 0.1], 1, margin=0.2)
     judged = judge_over_seeds([first, second])
     assert judged.note == (
-        "The runs differ in margin (0.01 in 'one', 0.2 in 'other'); over seeds all are judged as 'one' is."
+        "The runs differ in margin (0.01 in 'one', 0.2 in 'other'); the verdicts over seeds use the settings of 'one' "
+        "for all of them."
     )
     assert judged.spared_in[1] == 0
     assert judge_over_seeds([second, first]).spared_in.tolist() == [2, 2]
     assert judge_over_seeds([first, first]).note == ""
     screened = [sweep(name, [0.0], 0, sweep="screened") for name in ("one", "other")]
-    assert judge_over_seeds(screened).note == "Changes that a screened sweep did not see are not counted over seeds."
+    note = "Changes of prediction that a screened sweep did not evaluate are not counted over seeds."
+    assert judge_over_seeds(screened).note == note
     # The number of resamples matters for standard errors of a single run alone.
     assert judge_over_seeds([first, sweep("more", [0.0, 0.1], 1, resamples=9000)]).note == ""
 
@@ -249,8 +251,10 @@ def test_seeds_with_other_examples_are_a_sentence_on_the_page(tmp_path: Path) ->
     section = compare_effects(Comparison({"a": Replicates(views)}))
     assert section is not None
     (note,) = [text for text in section.findings if "different examples" in text]
-    assert note.endswith("disabled heads on different examples (20 and 24), so their seeds cannot be compared; repeat "
-                         "one with the other's examples.")  # fmt: skip
+    assert note.endswith(
+        "disabled heads on different examples (20 and 24), so their seeds cannot be combined; repeat one of them with "
+        "the examples of the other."
+    )
     effect = effects(Replicates(views), "head")
     assert effect is not None
     assert not effect.judged

@@ -145,7 +145,7 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
 def test_mistakes_are_one_sentence() -> None:
     bare = Context.of_split(tiny_model("bert"), Task(name="bare", metrics=(), texts=1), split_of([3]), 1)
     with pytest.raises(
-        UserError, match="Task 'bare' has no labels, so the effect of disabling a head cannot be scored"
+        UserError, match="Task 'bare' has no labels, so the effect of disabling a head cannot be measured"
     ):
         ShapleyHeads().check(bare)
     with pytest.raises(UserError, match="Task 'bare' has no labels"):

@@ -300,7 +300,7 @@ def test_a_verdict_does_not_depend_on_its_neighbours() -> None:
 
 def test_bad_input() -> None:
     label_N, one_VN = np.zeros(5), np.zeros((1, 5))
-    with pytest.raises(UserError, match=r"shape \[5\] cannot be judged"):
+    with pytest.raises(UserError, match=r"shape \[5\] cannot be tested"):
         judge(METRICS["accuracy"], PairedPredictions(label_N, label_N, label_N), Judging())
     with pytest.raises(UserError, match="There are 5 labels, 4 clean predictions and 5"):
         judge(METRICS["accuracy"], PairedPredictions(label_N, label_N[:4], one_VN), Judging())

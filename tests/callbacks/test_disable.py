@@ -86,20 +86,20 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
         ({"plans": ["head"]}, r"Unknown disabling plan 'head'; did you mean 'heads'"),
         ({"plans": []}, r"No disabling plan is given"),
         ({"mode": "zeros"}, r"Unknown ablation\.mode 'zeros'; did you mean 'zero'"),
-        ({"layer": 7}, r"^ablation\.layer names layer 7, but the model has layers 0 to 2"),
+        ({"layer": 7}, r"^ablation\.layer contains layer 7, but the model has layers 0 to 2"),
         (
             {"plans": ["groups"], "layers": [0, 99]},
-            r"^ablation\.layers names layer 99, but the model has layers 0 to 2",
+            r"^ablation\.layers contains layer 99, but the model has layers 0 to 2",
         ),
         (
             {"plans": ["cumulative"], "ranking": [[0, 1], [99, 0]]},
-            r"^ablation\.ranking names layer 99, but the model has layers 0 to 2",
+            r"^ablation\.ranking contains layer 99, but the model has layers 0 to 2",
         ),
         (
             {"plans": ["groups"], "heads": [[0, 9]]},
-            r"^ablation\.heads names head 9 of layer 0, but the model has heads 0 to 3",
+            r"^ablation\.heads contains head 9 of layer 0, but the model has heads 0 to 3",
         ),
-        ({"plans": ["groups"], "heads": [[0, 1], [0, 1]]}, r"^ablation\.heads names head 1 of layer 0 twice"),
+        ({"plans": ["groups"], "heads": [[0, 1], [0, 1]]}, r"^ablation\.heads contains head 1 of layer 0 twice"),
         ({"plans": ["groups"]}, r"No group of heads is given; set ablation\.heads"),
         ({"plans": ["cumulative"]}, r"needs ablation\.ranking"),
         ({"max_examples": 0}, r"ablation\.max_examples is 0; expected a whole number from 1"),
@@ -107,12 +107,12 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
         ({"seeds": 1}, r"Unknown key 'ablation\.seeds'; did you mean 'seed'"),
         (
             {"precision": "bf16-mixed", "sweep": "exact"},
-            r"precision is bf16-mixed and ablation\.sweep is exact; bf16 is for",
+            r"precision is bf16-mixed, but ablation\.sweep is exact; bf16 is for",
         ),
         ({"precision": "bf16"}, r"ablation\.precision is 'bf16'; expected bf16-mixed, 32-true, or null"),
         (
             {"plans": ["groups"], "components": ["ffn"], "heads": [[0, 1]]},
-            r"ablation\.components names what to disable one at a time, but the plan is groups",
+            r"ablation\.components lists what to disable one at a time, but the plan is groups",
         ),
         (
             {"components": ["mlp"]},
@@ -189,7 +189,9 @@ def swept(
 def test_a_screened_sweep_gives_the_rows_of_the_exact_one(tmp_path: Path) -> None:
     exact, lines = swept(tmp_path / "exact")
     assert len(lines) == 1
-    assert re.match(r"Disabling 15 variants on 24 examples: about \d+ s exactly, \d+ s screened", lines[0])
+    assert re.match(
+        r"Disabling 15 variants on 24 examples: exact sweep about \d+ s, screened sweep about \d+ s", lines[0]
+    )
     assert lines[0].endswith("Exact sweep (ablation.sweep=screened for the other).")
     screened, _ = swept(tmp_path / "screened", sweep="screened", audit=0.1)
     same = ("metric", "variant", "baseline", "score", "delta", "p_value", "flips")
@@ -235,7 +237,7 @@ def test_bf16_that_was_asked_for_screens(tmp_path: Path) -> None:
         (
             "32-true",
             {"mode": "resample"},
-            "the sweep cannot be screened: mode 'resample' takes several passes for a pair",
+            "the sweep cannot be screened: mode 'resample' takes several passes per pair",
         ),
     ],
 )
@@ -250,7 +252,7 @@ def test_bf16_that_cannot_be_is_refused_before_the_first_pass(
     for name in ("training_step", "validation_step"):
         monkeypatch.setattr(SequenceClassifier, name, lambda *_: pytest.fail("a pass was made"))
     with pytest.raises(
-        UserError, match=rf"^Passes in bf16-mixed are out of the question, as {reason}; set ablation\.prec"
+        UserError, match=rf"^Passes in bf16-mixed are not possible because {reason}; set ablation\.prec"
     ):
         swept(tmp_path, epochs=epochs, trainer_precision=trainer_precision, precision="bf16-mixed", **settings)
 
@@ -324,9 +326,9 @@ def test_size_and_nominal_speed_decide_unless_asked(
     paired = PairedPredictions(label_N, label_N, np.stack([lost.astype(int)] * 8))
     (smallest, *_) = smallest_effects(METRICS["accuracy"], paired, 2 * 0.05 / 8, 99)
     words = forecast.in_words(decision, wish, budget, limit)
-    assert f"a loss of {100 * smallest:.1f} points of accuracy or more is found" in words
+    assert f"an accuracy loss of {100 * smallest:.1f} points or more is detected" in words
     # Where the printed times speak for the other way, the line says why.
-    by_nominal = "(chosen by nominal speed, whatever the load; ablation.sweep="
+    by_nominal = "(chosen by nominal speed, regardless of the load; ablation.sweep="
     assert (by_nominal in words) == differs
 
 
@@ -339,7 +341,7 @@ def test_a_fit_before_the_sweep_counts_too(tmp_path: Path, monkeypatch: pytest.M
     sweep = 100 * (1 + 5 * alone)
     fit = 100 * 2 * (3 * 8 / 24) * 4 * alone
     _, (line, *_) = swept(tmp_path, mode="optimal", optimal_steps=3, sweep="exact")
-    assert f"about {round(sweep / 60)} min exactly, " in line
+    assert f"exact sweep about {round(sweep / 60)} min, " in line
     assert f", after a fit of about {round(fit / 60)} min;" in line
 
 
@@ -414,7 +416,7 @@ def test_only_the_plan(tmp_path: Path) -> None:
 
 def test_what_cannot_be_screened_is_exact_and_says_so(tmp_path: Path) -> None:
     run, lines = swept(tmp_path, sweep="screened", mode="resample", draws=1)
-    assert lines[0].endswith("Exact sweep, as mode 'resample' takes several passes for a pair.")
+    assert lines[0].endswith("Exact sweep, as mode 'resample' takes several passes per pair.")
     assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
 
 
@@ -423,7 +425,8 @@ def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, m
     monkeypatch.setitem(forecast_module.NOMINAL, "cpu", 1e4)
     run, lines = swept(tmp_path / "long", limit=600)
     assert re.match(
-        r"Not disabling heads: 15 variants take about [\d.]+ (min|h); run python -m bertsecrets analyze checkpoint=",
+        r"Heads were not disabled, because 15 variants would take about [\d.]+ (min|h); to disable them later, run "
+        "python -m bertsecrets analyze checkpoint=",
         lines[0],
     )
     assert not run.ablation_path.exists()

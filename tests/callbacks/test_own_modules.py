@@ -562,7 +562,7 @@ def thirds(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
         (Mine, lambda: DisableHeads(outcome=halved), r"outcome halved returns predictions of shape \[8, 2\]"),
         (Mine, lambda: DisableHeads(metric="pearson"), r"metric is pearson, but the labels are classes"),
         (Mine, lambda: DisableHeads(outcome=many), r"returns 2 numbers for each example and labels that are scores"),
-        (Mine, lambda: DisableHeads(metric="f1", outcome=thirds), r"metric is f1, which is of 2 classes"),
+        (Mine, lambda: DisableHeads(metric="f1", outcome=thirds), r"metric is f1, which is for 2 classes"),
         (Mine, lambda: DisableHeads(mode="resample"), r"Mode 'resample' runs single examples"),
         (Mine, lambda: DisableHeads(plans=["similar_groups"]), r"Plan 'similar_groups' runs single examples"),
         (Mine, lambda: MeasureHeads("features"), r"Measure 'features' needs annotated words"),

@@ -83,7 +83,7 @@ def test_a_sentence_transformers_folder_is_analysed(embedder: Path, tmp_path: Pa
         assert row["delta"] == pytest.approx(spearmanr(new, gold)[0] - spearmanr(clean, gold)[0], abs=1e-6)
         assert moved_LH[layer, head] == pytest.approx(np.abs(new - clean).mean(), abs=1e-6)
     report = (out / "report.html").read_text("utf-8")
-    assert "How far disabling a head moves the cosine similarity" in report
+    assert "How much disabling a head changes the cosine similarity" in report
     assert "a head is disabled in both sentences" in report
     assert "measure=[entropy," in report
     assert "analysis=prune" not in report

@@ -133,7 +133,7 @@ def test_a_callback_screens_and_its_page_says_what_the_mode_does(tmp_path: Path)
     section = ablation_sections(run.ablation_table(), beside_table(run))[0]
     assert section.paragraphs[0] == "The output of a disabled head is half of its output."
     run, lines = swept(tmp_path / "pick", mode="pick", sweep="screened")
-    assert lines[0].endswith("Exact sweep, as mode 'pick' takes several passes for a pair.")
+    assert lines[0].endswith("Exact sweep, as mode 'pick' takes several passes per pair.")
 
 
 def test_settings_and_help_name_it() -> None:

@@ -160,7 +160,7 @@ CASES = [
             (
                 "head",
                 analyze(analysis="disable_heads", ablation__layer=7),
-                r"ablation.layer names layer 7, but the model has layers 0 to 2",
+                r"ablation.layer contains layer 7, but the model has layers 0 to 2",
             ),
         )
     ),

@@ -193,7 +193,7 @@ MERGES = [
         r"cannot be read as the outcomes",
         tensors("b", lambda content: None, plan='{"mode":"uniform","num_layers":3,"num_heads":4,"variants":[]}'),
     ),
-    merge("shapes", r"which do not fit each other", tensors("b", lambda content: content.update(label=torch.zeros(3)))),
+    merge("shapes", r"which do not match", tensors("b", lambda content: content.update(label=torch.zeros(3)))),
     merge("no-tensor", r"cannot be read as the outcomes", tensors("b", lambda content: content.pop("clean"))),
     merge("other-labels", r"differ in their labels", tensors("b", lambda content: content["label"].add_(1))),
     merge(

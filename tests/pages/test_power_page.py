@@ -119,7 +119,7 @@ def test_what_cannot_be_planned_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "gone" / "ablation" / "training-00000009-uniform.safetensors").unlink()
     with pytest.raises(UserError, match="has no outcomes of its heads"):
         bs.plan(gone)
-    with pytest.raises(UserError, match="on 20 examples; expected at least 30"):
+    with pytest.raises(UserError, match="on 20 examples; at least 30"):
         bs.plan(disabled(tmp_path / "few", count=20))
     with pytest.raises(UserError, match="margin is -1; expected a positive number"):
         bs.plan(gone, margin=-1)

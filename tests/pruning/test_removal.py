@@ -76,9 +76,9 @@ def test_bfloat16_stays_bfloat16(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("heads", "message"),
     [
-        ([(0, 9)], r"The list of heads to remove names head 9 of layer 0, but the model has heads 0 to 3"),
-        ([(5, 0)], r"names layer 5, but the model has layers 0 to 2"),
-        ([(0, 1), (0, 1)], r"names head 1 of layer 0 twice"),
+        ([(0, 9)], r"The list of heads to remove contains head 9 of layer 0, but the model has heads 0 to 3"),
+        ([(5, 0)], r"contains layer 5, but the model has layers 0 to 2"),
+        ([(0, 1), (0, 1)], r"contains head 1 of layer 0 twice"),
         ([(layer, head) for layer in range(LAYERS) for head in range(HEADS)], r"All 12 heads would be removed; keep"),
     ],
 )
