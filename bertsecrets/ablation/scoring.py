@@ -149,9 +149,7 @@ def _influences(metric: Metric, label_N: Array, prediction_VN: Array) -> Array:
 
 
 def largest_moves(metric: Metric, label_N: Array, prediction_N: Array) -> tuple[float, float]:
-    """The largest loss and gain (at least 0), to first order, if one example's prediction were replaced by the smallest
-    or largest one.
-    """
+    """The largest loss and gain (at least 0), to first order, if one prediction were the smallest or largest one."""
     if metric.of_statistics:
         feature_NF = metric.features(label_N, prediction_N[None])[0]
         spread_F = np.ptp(feature_NF, axis=0) / len(feature_NF)

@@ -364,7 +364,7 @@ def test_groups_that_cannot_be_used_are_said(tmp_path: Path) -> None:
             r"group is 'reviews', but a validation batch has 'input_ids', 'attention_mask', 'labels', 'review'",
         ),
         ("review", "All 20 examples are of one group"),
-        ([1, 2], "which example is which is not known"),
+        ([1, 2], "the order of the examples is not known"),
         (lambda batch: [1], "group gives 1 values for a batch of 8 examples"),
     ):
         own = DisableHeads(group=group, folder=tmp_path / "heads")
