@@ -410,7 +410,7 @@ def test_an_exact_sweep_computes_by_onednn_where_the_processor_prefers_it(
 
 def test_only_the_plan(tmp_path: Path) -> None:
     run, lines = swept(tmp_path, plan_only=True)
-    assert lines[0].startswith("Disabling 15 variants on 24 examples: about ")
+    assert lines[0].startswith("Disabling 15 variants on 24 examples: exact sweep about ")
     assert not run.ablation_path.exists()
 
 
