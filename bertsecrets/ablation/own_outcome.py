@@ -81,7 +81,8 @@ def checked_outcome(
 
     Args:
         outcome: The outcome.
-        module, batch: Its arguments. examples: The number of examples in the batch; None if unknown.
+        module, batch: Its arguments.
+        examples: The number of examples in the batch; None if unknown.
         counts_statistics: Whether it returns statistics ``[B, F]`` instead, which are returned with labels of 0.
 
     Raises:

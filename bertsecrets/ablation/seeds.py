@@ -52,13 +52,14 @@ class OverSeeds:
     """Effects of single heads or whole layers over the seeds of a condition.
 
     Args:
-        components: Layer and head (None for a whole layer) of each of V variants. effects: Their means over seeds, with
-            their uncertainty over seeds and examples.
+        components: Layer and head (None for a whole layer) of each of V variants.
+        effects: Their means over seeds, with their uncertainty over seeds and examples.
         verdict: Their verdicts over seeds.
         single: Their verdicts in each of S runs, ``[S][V]``.
         needed_in, spared_in: Lower bounds on the number of these S seeds in which each variant is needed, or loses less
-            than the margin; 0 for none, ``[V]`` each. note: Sentences on settings in which the runs differ, and on what
-            screened sweeps did not evaluate; empty for none.
+            than the margin; 0 for none, ``[V]`` each.
+        note: Sentences on settings in which the runs differ, and on what screened sweeps did not evaluate; empty for
+            none.
     """
 
     components: tuple[tuple[int, int | None], ...]
@@ -124,8 +125,8 @@ class JudgedConditions:
     """The heads or layers of several conditions, with verdicts over the seeds of each.
 
     Args:
-        by_label: The effects in each condition whose seeds can be combined. notes: Sentences on runs that cannot be
-            combined, or that were tested with different settings.
+        by_label: The effects in each condition whose seeds can be combined.
+        notes: Sentences on runs that cannot be combined, or that were tested with different settings.
     """
 
     by_label: Mapping[str, OverSeeds]
@@ -162,8 +163,9 @@ def judge_conditions(replicates: Mapping[str, Replicates], kind: str, mode: str 
 
 
 def read_sweep(view: MeasureView, kind: str, mode: str | None = None) -> RunSweep | None:
-    """A run's last sweep with the first set and metric, and with the first mode or a given mode. None if there is none,
-    or its predictions were not kept.
+    """A run's last sweep with the first set and metric, and with the first mode or a given mode.
+
+    None if there is none, or its predictions were not kept.
     """
     rows = rows_of(KINDS[kind], view.run.ablation_table(), mode)
     if not rows:

@@ -301,7 +301,7 @@ def test_a_stream_gives_one_layer_at_a_time_and_can_be_abandoned() -> None:
         ([HeadEdit(0, 1, "mean")], "mean_head_outputs"),
         ([HeadEdit(0, 1, "peak")], "peak_head_outputs"),
         ([HeadEdit(0, 1, "optimal")], "optimal_head_outputs"),
-        ([HeadEdit(0, 1, "resample")], "needs other examples to take the heads' outputs from; pass them as donors"),
+        ([HeadEdit(0, 1, "resample")], "needs the heads' outputs on other examples; pass these as donors"),
     ],
 )
 def test_bad_edits_are_reported_in_one_sentence(edits: list[HeadEdit], message: str) -> None:

@@ -379,7 +379,7 @@ def test_classes_have_the_names_of_the_library_model(given: Any, names: list[str
     own = DisableHeads(folder=tmp_path / "heads", classes=given)
     trainer(tmp_path, own).validate(module, loaders()[1], verbose=False)
     assert bs.Run(tmp_path / "heads").record.config()["task"]["labels"] == names
-    with pytest.raises(UserError, match=r"classes has 3 names \(a, b, c\), and there are 2 classes"):
+    with pytest.raises(UserError, match=r"classes has 3 names \(a, b, c\), but there are 2 classes"):
         trainer(tmp_path, DisableHeads(classes=["a", "b", "c"])).validate(module, loaders()[1], verbose=False)
 
 
