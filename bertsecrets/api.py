@@ -24,7 +24,7 @@ from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.analysis import Context, find
 from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid, Text
 from bertsecrets.attention.modes import ModeNeed, find_mode
-from bertsecrets.attention.self_check import check_answers
+from bertsecrets.attention.self_check import check_answers, check_wrapper
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.classes import are_unnamed, match_classes, matched_sentence, name_of_number, names_of
 from bertsecrets.data.example import Annotation, Example
@@ -54,7 +54,8 @@ from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING
 from bertsecrets.settings import CONF, meanings, shown
 from bertsecrets.task_heads import kind_of
 from bertsecrets.task_heads.answers import AnswerHead, Answers
-from bertsecrets.task_heads.base import TaskHead
+from bertsecrets.task_heads.base import TaskHead, output_of
+from bertsecrets.task_heads.masked import MaskedHead
 from bertsecrets.task_heads.sequence import SEQUENCE
 from bertsecrets.task_heads.tokens import TokenHead
 
@@ -296,7 +297,7 @@ def disable(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[Text],
-    labels: Iterable[Any],
+    labels: Iterable[Any] | None = None,
     plans: Sequence[Literal["heads", "layers", "all_but_one", "attention", "ffn", "neurons", "blocks"]] = ("heads",),
     *,
     metric: str | None = None,
@@ -313,17 +314,19 @@ def disable(
     with their similarity; the column ``flips`` is the mean absolute change of the cosine.
 
     Args:
-        model: Any Hugging Face encoder with a sequence classification head, or a sentence-embedding model; it is not
-            changed.
+        model: Any Hugging Face encoder with a sequence classification head or that of a masked language model, or a
+            sentence-embedding model; it is not changed.
         tokenizer: Its fast tokenizer.
         texts: Sentences, or pairs of sentences.
         labels: Their classes, as numbers from 0 or by their names in ``model.config.id2label``, or their scores where
             the model has one output or embeds sentences. With a question-answering model, the answer to each pair of
-            a question and a text: a part of the text, a list of gold answers, or None where the text has none.
+            a question and a text: a part of the text, a list of gold answers, or None where the text has none. None
+            for a masked language model, which predicts 15 % of the tokens of the texts.
         plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all of them but
             one), or to leave out: ``attention`` or ``ffn`` (that sublayer of a layer), ``blocks`` (both).
         metric: ``accuracy`` (the default), ``f1``, ``macro_f1`` or ``matthews`` for classes; ``pearson`` (the default),
-            and ``spearman``, which is the default of a sentence-embedding model.
+            and ``spearman``, which is the default of a sentence-embedding model; ``masked_accuracy`` and
+            ``pseudo_log_likelihood`` (the default is both) for masked words.
         group: What names the group of each text, such as its review: texts of one group are resampled and tested
             together. None if all are independent.
         reference_texts: Texts from which the modes ``mean``, ``peak``, ``resample`` and ``optimal`` take their
@@ -371,9 +374,14 @@ def disable(
             max_length=max_length,
             ablation=ablation,
         )
-    labels = _labels(unwrap(model), texts, labels, "texts")
-    task = _task(unwrap(model), texts, labels, metric)
-    labelled = list(zip(texts, labels, strict=True))
+    of_masked = kind_of(type(unwrap(model)).__name__) is MaskedHead
+    values: Sequence[Any]
+    if of_masked:
+        values, task = [None] * len(texts), _masked_words(texts, labels, metric)
+    else:
+        values = known = _labels(unwrap(model), texts, labels, "texts")
+        task = _task(unwrap(model), texts, known, metric)
+    labelled = list(zip(texts, values, strict=True))
     if isinstance(unwrap(model), SentenceEmbedder):
         check_embedder_mode(ablation)
         longest = _longest(unwrap(model), max_length)
@@ -383,7 +391,12 @@ def disable(
         check_answers(model, sentences[[0]].to(unwrap(model).device).inputs())
         return _disabled(context, plans, ablation)
     split = _encode(model, tokenizer, labelled, None, max_length, task.head, group=group)
-    check_answers(model, split[[0]].to(unwrap(model).device).inputs())
+    inputs = split[[0]].to(unwrap(model).device).inputs()
+    if of_masked:
+        with torch.no_grad():
+            check_wrapper(model, inputs, output_of(unwrap(model), inputs))
+    else:
+        check_answers(model, inputs)
     references = split
     if reference_texts is not None:
         reference_texts = _listed(reference_texts)
@@ -429,6 +442,20 @@ def _tagged_disabled(
         )
     context = Context.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)
     return _disabled(context, plans, ablation)
+
+
+def _masked_words(texts: Sequence[Text], labels: Any, metric: str | None) -> Task:
+    """The task of predicting masked words; raises UserError if labels are given, or the metric is another's."""
+    if labels is not None:
+        raise UserError("labels is given, but a masked language model is asked for words of the texts; leave it out.")
+    task = Task(
+        name="texts",
+        kind=MaskedHead.kind,
+        metrics=tuple(MaskedHead.metrics) if metric is None else (metric,),
+        texts=1 if not texts or isinstance(texts[0], str) else 2,
+    )
+    check_metrics(task)
+    return task
 
 
 def _tags_words(model: PreTrainedModel) -> bool:

@@ -80,7 +80,9 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
     invocation = replace(invocation, overrides=with_trainer_arguments(settings))
     check_model_name(invocation)
     invocation = with_data_of_a_run(with_own_model(invocation))
-    return replace(invocation, overrides=[*invocation.overrides, *own_data(invocation)])
+    words = [*invocation.overrides, *own_data(invocation)]
+    # Most task files leave it out.
+    return replace(invocation, overrides=[f"++{word}" if word.startswith("task.kind=") else word for word in words])
 
 
 def check_words(invocation: Invocation, arguments: Sequence[str]) -> None:

@@ -14,7 +14,8 @@ from bertsecrets.data.sources.table import FileSource, HubSource, class_names
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
-from bertsecrets.task_heads.tokens import IGNORED, TokenHead
+from bertsecrets.task_heads.places import IGNORED
+from bertsecrets.task_heads.tokens import TokenHead
 
 MOST_CLASSES = 100
 """Most distinct values of a column of classes."""

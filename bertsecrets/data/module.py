@@ -30,7 +30,7 @@ from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.data.windows import has_documents, windows
 from bertsecrets.errors import UserError, choices
 from bertsecrets.task_heads.answers import Answers
-from bertsecrets.task_heads.tokens import IGNORED
+from bertsecrets.task_heads.places import IGNORED
 
 
 class TaskData(pl.LightningDataModule):
@@ -165,6 +165,8 @@ class TaskData(pl.LightningDataModule):
             all_examples = self.source.examples(split)
             limit, seed = (self.config.limit_train, self.seed) if split == TRAIN else (self.config.limit_eval, 0)
             sample = [all_examples[position] for position in sample_positions(len(all_examples), limit, seed)]
+            if self.task.head.makes_labels:
+                sample = [replace(example, label=None) for example in sample]
             if self.config.only is not None:
                 sample = [_one_sentence(example, ("first", "second").index(self.config.only)) for example in sample]
             if self.config.permute_labels and split == TRAIN:
@@ -373,11 +375,13 @@ class TaskData(pl.LightningDataModule):
         return written(self.tokenizer, ids_S.tolist())
 
     def label_name(self, label: Label | None) -> str:
-        """A label as text: the class name, the score with two decimals, the words' tags, the answer, or "?"."""
+        """A label as text: the class name, the score, the words' tags, the masked tokens, the answer, or "?"."""
         if label is None:
             return "?"
         if isinstance(label, Answers):
             return label.texts[0] if label.texts else "no answer"
+        if isinstance(label, tuple) and self.task.head.makes_labels:
+            return " ".join(self.tokens(torch.tensor([token for token in label if token >= 0])))
         if isinstance(label, tuple):
             return " ".join("-" if tag == IGNORED else self.task.labels[tag] for tag in label)
         return f"{label:.2f}" if self.task.is_regression else self.task.labels[int(label)]
@@ -395,6 +399,8 @@ class TaskData(pl.LightningDataModule):
     def check_labels(self, split: str) -> None:
         """Raise UserError if an example of a split has no label; note words whose tags are not as they should be."""
         examples = self.examples(split)
+        if self.task.head.makes_labels:
+            return
         without = [example.label for example in examples].count(None)
         if 0 < without < len(examples):
             raise UserError(

@@ -11,7 +11,8 @@ from bertsecrets.data.groups import group_of
 from bertsecrets.data.windows import windows
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
-from bertsecrets.task_heads.tokens import IGNORED, continues, starts_inside
+from bertsecrets.task_heads.places import IGNORED
+from bertsecrets.task_heads.tokens import continues, starts_inside
 
 
 def annotated_words(words: Sequence[Any], where: str) -> tuple[str, Annotation]:

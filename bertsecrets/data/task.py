@@ -207,6 +207,11 @@ class Task(_TaskSection):
         return self.is_regression or bool(self.labels) or (kind is not None and not kind.has_classes)
 
     @property
+    def needs_labels(self) -> bool:
+        """Whether its rows must have labels, which are not made of their texts."""
+        return self.is_labelled and not self.head.makes_labels
+
+    @property
     def without_labels(self) -> "Task":
         """The same task with nothing to learn or to judge by."""
         return self.model_copy(update={"kind": None, "labels": (), "label_range": None, "metrics": ()})
@@ -250,6 +255,8 @@ def task_from_config(config: Mapping[str, Any]) -> Task:
     """
     task = Task.read("task", {key: value for key, value in config.items() if key != "training"})
     Training.read("task.training", config.get("training"))
+    if task.kind in TASK_HEADS and task.head.makes_labels:
+        task = _of_texts(task)
     if task.is_labelled and not task.metrics:
         raise UserError(f"Task '{task.name}' has no metrics; set at least one in task.metrics.")
     if not task.evaluation:
@@ -257,6 +264,12 @@ def task_from_config(config: Mapping[str, Any]) -> Task:
     _check_labels(task)
     _check_layouts(task)
     return task
+
+
+def _of_texts(task: Task) -> Task:
+    """The task without labels of its own, and with the metrics of a head that makes them."""
+    metrics = tuple(name for name in task.metrics if name in task.head.metrics) or tuple(task.head.metrics)
+    return task.model_copy(update={"labels": (), "tsv_labels": {}, "label_range": None, "metrics": metrics})
 
 
 def _check_labels(task: Task) -> None:

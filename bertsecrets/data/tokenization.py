@@ -118,10 +118,10 @@ class EncodedSplit(Dataset[Batch]):
             for first in range(0, len(examples), _AT_ONCE)
             for pair in _tokenise(examples[first : first + _AT_ONCE], tokenizer, max_length, head.reads_windows)
         ]
-        self.rows = [row for _, row in tokenised]
-        self.examples = examples
+        rows = [row for _, row in tokenised]
         if head.reads_windows:
-            self.examples = _numbered([example for example, _ in tokenised])
+            examples = _numbered([example for example, _ in tokenised])
+        self.examples, self.rows = head.prepared(examples, rows, tokenizer)
         self.lengths = [len(row.ids) for row in self.rows]
         self.truncated = sum(row.truncated for row in self.rows)
         self.written = sum(row.written for row in self.rows)

@@ -37,6 +37,8 @@ _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 _BUFFERS = ("position_ids", "token_type_ids", "inv_freq")
 """Name suffixes of tensors that older library versions stored and the model computes."""
 
+_WITH_HEAD = "give a model with that head, such as google-bert/bert-base-uncased"
+
 _LONGEST_REASON = 200
 """Most characters of the library's message that are shown."""
 
@@ -151,6 +153,9 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
                 model = kind.from_config(config)
             random_normal_(model, seed)
             return _ready(model, spec.family)
+        if task.head.makes_labels:
+            # Its head is pre-trained as well.
+            return _ready(_masked_lm(spec, config, "choose another task, or "), spec.family)
         # A folder fine-tuned on another task has a different head width; only the encoder is checked.
         model, _ = _loaded(kind, spec, config, ignore_mismatched_sizes=True)
     return _ready(model, spec.family)
@@ -167,29 +172,32 @@ def load_masked_lm(spec: ModelSpec, init: str) -> PreTrainedModel:
         UserError: If there is no trained head, or the weights cannot be loaded.
     """
     config = load_config(spec)
-    advice = (
-        "remove the measures of the masked-language-model loss, or give a model with that head, such as "
-        "google-bert/bert-base-uncased"
-    )
+    advice = "remove the measures of the masked-language-model loss, or "
     if init == RANDOM_INIT:
         raise UserError(
-            f"A model with random weights (init={RANDOM_INIT}) has no trained masked-language-model head; {advice}."
+            f"A model with random weights (init={RANDOM_INIT}) has no trained masked-language-model head; {advice}"
+            f"{_WITH_HEAD}."
         )
+    with torch.random.fork_rng(devices=[]):
+        ready = _ready(_masked_lm(spec, config, advice), spec.family)
+    ready.eval()
+    return ready
+
+
+def _masked_lm(spec: ModelSpec, config: PreTrainedConfig, advice: str) -> PreTrainedModel:
     if config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise UserError(
             f"Model '{spec.name}' has no masked-language-model head: model type '{config.model_type}' (in "
-            f"'{spec.path}') has none; {advice}."
+            f"'{spec.path}') has none; {advice}{_WITH_HEAD}."
         )
-    with torch.random.fork_rng(devices=[]):
-        model, missing = _loaded(AutoModelForMaskedLM, spec, config)
+    model, missing = _loaded(AutoModelForMaskedLM, spec, config)
     if missing:
         raise UserError(
             f"Model '{spec.name}' has no masked-language-model head: the weights in '{spec.path}' lack "
-            f"{len(missing)} of its tensors, e.g. {missing[0]}; {advice}."
+            f"{len(missing)} of its tensors, e.g. {missing[0]}; {advice}{_WITH_HEAD}."
         )
-    ready = _ready(model, spec.family)
-    ready.eval()
-    return ready
+    found: PreTrainedModel = model
+    return found
 
 
 def load_folder(

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 
 from bertsecrets.task_heads.answers import AnswerHead
 from bertsecrets.task_heads.base import Metric, TaskHead
+from bertsecrets.task_heads.masked import EachWordHead, MaskedHead
 from bertsecrets.task_heads.regression import RegressionHead
 from bertsecrets.task_heads.sequence import SequenceHead
 from bertsecrets.task_heads.statistics import StatisticsHead
 from bertsecrets.task_heads.tokens import TokenHead
 
 TASK_HEADS: Mapping[str, type[TaskHead]] = {
-    head.kind: head for head in (SequenceHead, RegressionHead, TokenHead, AnswerHead, StatisticsHead)
+    head.kind: head
+    for head in (SequenceHead, RegressionHead, TokenHead, AnswerHead, MaskedHead, EachWordHead, StatisticsHead)
 }
 """Kinds of task head by name."""
 

@@ -139,6 +139,9 @@ class TaskHead(ABC):
     reads_windows: ClassVar[bool] = False
     """Whether the second text of a pair is read in overlapping windows where it is longer than the model."""
 
+    makes_labels: ClassVar[bool] = False
+    """Whether labels are made of the texts, by :meth:`prepared`, so that any text has them; others are not read."""
+
     def __init__(self, labels: Sequence[str] = ()) -> None:
         self.labels = tuple(labels)
 
@@ -151,6 +154,18 @@ class TaskHead(ABC):
     def width(self) -> int:
         """Length of an answer."""
         return len(self.statistics) or self.num_outputs
+
+    def prepared(
+        self, examples: Sequence[Any], rows: Sequence[Any], tokenizer: Any
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Examples and their tokens as the model is asked about them.
+
+        Args:
+            examples: The examples.
+            rows: Their tokens (:class:`~bertsecrets.data.tokenization.Tokens`).
+            tokenizer: Their tokenizer.
+        """
+        return examples, rows
 
     def label_tensor(self, labels: Sequence[Any], words: Sequence[Sequence[int]], length: int) -> Tensor:
         """The labels of a batch.

@@ -6,26 +6,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from bertsecrets.task_heads.base import Array, Metric, TaskHead, giving, output_of, ratio, wide
-
-IGNORED = -100
-"""Label of a token that is not scored: a special one, padding, and all pieces of a word but the first."""
-
-
-def labelled_places(label_BS: Tensor) -> tuple[Tensor, Tensor]:
-    """The places of the scored tokens, in order, and their labels, ``[B, W]`` each; filled up with unscored ones."""
-    scored_BS = label_BS != IGNORED
-    width = max(1, int(scored_BS.sum(-1).max()))
-    place_BW = (~scored_BS).to(torch.int8).argsort(dim=-1, stable=True)[:, :width]
-    return place_BW, label_BS.gather(1, place_BW)
-
-
-def taken(value_BSC: Tensor, place_BW: Tensor) -> Tensor:
-    """The vectors at some places of each example, ``[B, W, C]``."""
-    return value_BSC.gather(1, place_BW[..., None].expand(-1, -1, value_BSC.shape[-1]))
-
+from bertsecrets.task_heads.base import Array, Metric, ratio
+from bertsecrets.task_heads.places import IGNORED, PlaceHead, labelled_places
 
 PREFIXES = ("O", "B", "I", "E", "S")
 _O, _B, _I, _E, _S = range(len(PREFIXES))
@@ -62,7 +45,7 @@ def _entity_f1(mean_F: Array) -> Array:
     return ratio(np.stack([2 * found, predicted + annotated], -1))
 
 
-class TokenHead(TaskHead):
+class TokenHead(PlaceHead):
     """A tag for each word, read at its first piece.
 
     Entities are those of seqeval's default mode: a run of ``I-`` tags without a ``B-`` before it is an entity, and so
@@ -109,32 +92,6 @@ class TokenHead(TaskHead):
                 label_BS[row, numbers.index(word)] = tags[word]
         return label_BS
 
-    def select(self, output: Tensor, label_B: Any) -> Tensor:
-        place_BW, _ = labelled_places(label_B)
-        return taken(output, place_BW)
-
-    def finish(self, encoder: Any, hidden_BSD: Tensor, real_BS: Tensor, label_B: Any) -> Tensor:
-        # A head of tokens treats each alone: only those that are scored.
-        place_BW, label_BW = labelled_places(label_B)
-        last_BWD = taken(encoder.family.last_hidden(encoder.base, hidden_BSD), place_BW)
-        with giving(encoder.base, last_BWD):
-            return output_of(encoder.model, {"inputs_embeds": last_BWD, "attention_mask": label_BW != IGNORED})
-
-    def losses(self, output: Tensor, label_B: Any) -> Tensor:
-        _, label_BW = labelled_places(label_B)
-        loss_BW = functional.cross_entropy(
-            wide(output).transpose(1, 2), label_BW, reduction="none", ignore_index=IGNORED
-        )
-        return loss_BW.sum(-1) / (label_BW != IGNORED).sum(-1).clamp(min=1)
-
-    def loss(self, output: Tensor, label_B: Any) -> Tensor:
-        # A mean over words, as in the library, not over examples.
-        _, label_BW = labelled_places(label_B)
-        total = functional.cross_entropy(
-            output.float().flatten(0, 1), label_BW.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        return total / (label_BW != IGNORED).sum().clamp(min=1)
-
     def answers(self, output: Tensor, label_B: Any) -> Tensor:
         _, label_BW = labelled_places(label_B)
         scored_BW = label_BW != IGNORED
@@ -146,10 +103,6 @@ class TokenHead(TaskHead):
         else:
             counts += [torch.zeros_like(counts[0])] * 3
         return torch.stack([self.losses(output, label_B), *(count.float() for count in counts)], -1).float()
-
-    def rows(self, output: Tensor, label_B: Any) -> Tensor:
-        _, label_BW = labelled_places(label_B)
-        return output[label_BW != IGNORED]
 
     def numbers(self, answer_F: Tensor) -> dict[str, float]:
         loss, right, words, *entities = answer_F.tolist()

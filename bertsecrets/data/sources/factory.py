@@ -138,7 +138,7 @@ def check_controls(config: SourceConfig, task: Task) -> None:
             "sentence; remove it, or choose a task of pairs."
         )
     _check_used(config, task)
-    if config.permute_labels and not task.is_labelled:
+    if config.permute_labels and not task.needs_labels:
         raise UserError(
             f"data.permute_labels=true shuffles training labels, but task '{task.name}' has none; remove it, or "
             "choose a labelled task."

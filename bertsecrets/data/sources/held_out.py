@@ -56,7 +56,7 @@ class HeldOutSource:
         if not self._splits:
             rows = self.source.examples(TRAIN)
             # Neither training nor scores can use a row without a label.
-            labelled = [row for row in rows if row.label is not None] if self.task.is_labelled else rows
+            labelled = [row for row in rows if row.label is not None] if self.task.needs_labels else rows
             if self.split == ALL:
                 parts = {TRAIN: labelled, ALL: labelled}
             else:

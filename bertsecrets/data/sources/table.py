@@ -37,7 +37,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.results.formatting import counted
 from bertsecrets.settings import shown
 from bertsecrets.task_heads.answers import AnswerHead, Answers
-from bertsecrets.task_heads.tokens import IGNORED
+from bertsecrets.task_heads.places import IGNORED
 
 _SEPARATORS = (",", ";", "\t")
 DOCUMENT = "document"
@@ -109,9 +109,10 @@ class TableSource:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns to read, the label last, and the setting of each."""
+        """The columns to read, the label last if there is one, and the setting of each."""
         group = {} if self.group is None else {self.group: "data.group"}
-        return {**group, **dict.fromkeys(self.texts, "data.text"), self.label: "data.label"}
+        label = {} if self.task.head.makes_labels else {self.label: "data.label"}
+        return {**group, **dict.fromkeys(self.texts, "data.text"), **label}
 
     def _built(self, table: Table) -> list[Example]:
         present = [name for name in self.columns if name in table.rows.column_names]
