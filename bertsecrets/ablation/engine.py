@@ -146,6 +146,11 @@ class Engine:
             raise UserError(
                 f"Mode '{self.mode.name}' takes the heads' outputs from other examples; pass these as donors."
             )
+        if len(donors) > 1 and head.statistics and any(metric.events for metric in head.metrics.values()):
+            raise UserError(
+                f"Mode '{self.mode.name}' averages the answers of {len(donors)} draws, but an answer of kind "
+                f"'{head.kind}' is either right or wrong; set ablation.draws=1."
+            )
         with evaluating(self.encoder.model), torch.set_grad_enabled(gradients):
             if not takes_donors:
                 return self._draw(inputs, None, progress, label_B)

@@ -194,7 +194,7 @@ def _logits(encoder: Encoder, inputs: dict[str, Tensor]) -> Tensor:
     output = encoder.model(**inputs)
     # A bare encoder has vectors, and some heads logits, of each token: the first token's serve as well.
     first: Tensor = output.logits if hasattr(output, "logits") else output[0]
-    return first[:, 0] if first.dim() > 2 else first
+    return first[:, 0] if first.dim() > 2 or hasattr(output, "start_logits") else first
 
 
 def _check_map(layer: int, attention_BHQK: Tensor, real_BS: Tensor, encoder: Encoder) -> None:

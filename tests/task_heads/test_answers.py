@@ -23,6 +23,7 @@ from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.attention.self_check import check_attention
 from bertsecrets.data.example import Example
 from bertsecrets.data.sources import make_source
 from bertsecrets.data.sources.base import read_answers
@@ -73,6 +74,16 @@ def test_scores_of_texts_are_those_of_the_official_scripts(given: list[str], gol
     text, gold = " ".join(given), tuple(" ".join(one) for one in golds)
     passage = Passage(text, ((0, len(text)),), Answers(gold, optional=v2))
     assert passage.scores(0, 0) == pytest.approx(official(text, gold, 2 if v2 else 1), abs=1e-12)
+
+
+def test_other_gold_answers_make_other_labels() -> None:
+    [first, *_] = questions(1, False)
+    assert isinstance(first.label, Answers)
+    other = replace(first, label=replace(first.label, texts=(*first.label.texts, "the")))
+    labels = [EncodedSplit([one], wordpiece(), MAX, head=AnswerHead())[[0]].label_B for one in (first, first, other)]
+    assert labels[0] is not None
+    assert torch.equal(labels[0], labels[1])
+    assert not torch.equal(labels[0], labels[2])
 
 
 def test_the_best_span_is_that_of_all_pairs() -> None:
@@ -206,6 +217,7 @@ def test_the_engine_gives_the_answers_of_whole_passes(family: str) -> None:
     engine = Engine(model, plan)
     clean_BF, answer_BVF = engine.run(batch.inputs(), head=batch.head, label_B=batch.label_B)
     assert engine.shares
+    check_attention(model)
     for variant, answer_BF in zip([None, *plan.variants], [clean_BF, *answer_BVF.unbind(1)], strict=True):
         edits = [] if variant is None else [HeadEdit(layer, head, "zero") for layer, head in variant.heads]
         with torch.no_grad(), override(model, edits):
@@ -240,6 +252,8 @@ def test_the_api_takes_questions_texts_and_answers() -> None:
     ):
         with pytest.raises(UserError, match=match):
             bs.disable(model, tokenizer, texts, labels)
+    with pytest.raises(UserError, match=r"averages the answers of 4 draws.*set ablation.draws=1"):
+        bs.disable(model, tokenizer, texts, golds, mode="resample")
     with pytest.raises(UserError, match=r"is not a question and its text"):
         bs.disable(model, tokenizer, ["a cat"], [None])
 

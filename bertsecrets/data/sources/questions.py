@@ -44,6 +44,9 @@ class SquadSource(SplitFiles):
             raise UserError(f"data.group is {shown(group)}; {choices(group, GROUPS)}.")
         self.group = group
 
+    def has(self, split: str) -> bool:
+        return split in self.files and super().has(split)
+
     def examples(self, split: str) -> list[Example]:
         path = self.path(split)
         examples: list[Example] = []
