@@ -13,6 +13,7 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.data.tokenization import EncodedSplit, Tokens, group_tensor
 from bertsecrets.errors import UserError
+from bertsecrets.task_heads.sequence import SEQUENCE
 
 _PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
@@ -94,6 +95,7 @@ class RecordedSplit(EncodedSplit):
         self.inputs, self.pad_id = list(rows), pad_id
         self.tokenizer = tokenizer  # type: ignore[assignment]
         self.label_type = torch.int64 if label_N is None else label_N.dtype
+        self.head = SEQUENCE
         labels = [None] * len(rows) if label_N is None else label_N.tolist()
         groups = [None] * len(rows) if group_N is None else group_N.tolist()
         special_ids = torch.tensor(sorted(_special_ids(self.inputs, tokenizer)), dtype=torch.int64)
