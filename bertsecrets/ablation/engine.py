@@ -27,9 +27,8 @@ from bertsecrets.attention.modes import OF_CONSTANTS, PER_TOKEN, Heads, ModeNeed
 from bertsecrets.attention.override import HeadEdit, check_constants, override
 from bertsecrets.attention.parts import Rows, check_parts, left_out, skip, without_parts
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap
+from bertsecrets.models.encoder import Encoder, describe, evaluating
 from bertsecrets.models.families.base import AttentionSite
-from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
 from bertsecrets.task_heads.base import TaskHead, wide
 from bertsecrets.task_heads.sequence import SEQUENCE
 
@@ -152,12 +151,14 @@ class Engine:
                 f"'{head.kind}' is either right or wrong; set ablation.draws=1."
             )
         with evaluating(self.encoder.model), torch.set_grad_enabled(gradients):
-            if not takes_donors:
-                return self._draw(inputs, None, progress, label_B)
-            counted = _DrawsCounted(len(donors), progress)
-            # Mean logits, not mean losses, because a variant has one prediction per example.
-            draws = [self._draw(inputs, donor, counted.advance, label_B) for donor in donors]
-            return draws[0][0], torch.stack([logits_BVC for _, logits_BVC in draws]).mean(0)
+            if takes_donors:
+                counted = _DrawsCounted(len(donors), progress)
+                # Mean logits, not mean losses, because a variant has one prediction per example.
+                draws = [self._draw(inputs, donor, counted.advance, label_B) for donor in donors]
+                clean_RC, logits_RVC = draws[0][0], torch.stack([logits_RVC for _, logits_RVC in draws]).mean(0)
+            else:
+                clean_RC, logits_RVC = self._draw(inputs, None, progress, label_B)
+            return head.together(clean_RC), head.together(logits_RVC)
 
     def _draw(
         self,
@@ -263,18 +264,6 @@ class Engine:
         return self.mode.replacement(heads)
 
 
-class SimilarityEngine(Engine):
-    """The same for a sentence-embedding model: cosines of pairs instead of logits.
-
-    The inputs of :meth:`run` have the rows of :class:`bertsecrets.data.sentence_pairs.SentencePairs`, 2 B for B pairs;
-    it returns ``[B, 1]`` and ``[B, V, 1]``. A head is disabled in both sentences.
-    """
-
-    def run(self, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        embedding_RD, embedding_RVD = super().run(*arguments, **options)
-        return cosine_of_pairs(embedding_RD), cosine_of_pairs(embedding_RVD)
-
-
 class OutcomeEngine(Engine):
     """The same for any module, whose pass may do more than its encoder's: one whole pass for each variant.
 
@@ -291,11 +280,6 @@ class OutcomeEngine(Engine):
 
     def answers(self, inputs: Mapping[str, Any], label_B: Tensor | None) -> Tensor:
         return self.outcome(inputs)
-
-
-def engine_for(model: nn.Module) -> type[Engine]:
-    """The engine that fits a model."""
-    return SimilarityEngine if isinstance(unwrap(model), SentenceEmbedder) else Engine
 
 
 def continues(encoder: Encoder) -> bool:

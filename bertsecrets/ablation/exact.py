@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bertsecrets.ablation.engine import OutcomeEngine, engine_for
+from bertsecrets.ablation.engine import Engine, OutcomeEngine
 from bertsecrets.ablation.outcomes import Collected, Outcomes, check_finite
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
@@ -47,7 +47,7 @@ def exact_sweep(
         UserError: If an example has no label, logits are not finite, or the plan does not fit the model.
     """
     replacements = replacements or Replacements()
-    make = engine_for(model) if outcome is None else partial(OutcomeEngine, outcome)
+    make: Callable[..., Engine] = Engine if outcome is None else partial(OutcomeEngine, outcome)
     engine = make(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
     collected = Collected(plan).to(engine.device)
     finished = store.of(model, plan)

@@ -79,7 +79,7 @@ class Batch:
 
     def answers(self, output: Tensor) -> Tensor:
         """The answers ``[B, F]`` in a model's output (see :class:`~bertsecrets.task_heads.base.TaskHead`)."""
-        return self.head.answers(self.head.select(output, self.label_B), self.label_B)
+        return self.head.together(self.head.answers(self.head.select(output, self.label_B), self.label_B))
 
     def predictions(self, output: Tensor) -> Tensor:
         """The predictions in a model's output, one a row, ``[N, C]``."""

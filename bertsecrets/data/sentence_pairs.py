@@ -12,6 +12,7 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.data.tokenization import EncodedSplit, group_tensor
 from bertsecrets.errors import UserError
+from bertsecrets.task_heads.similarity import SIMILARITY
 
 
 def sentences_of(examples: Sequence[Example]) -> list[Example]:
@@ -67,4 +68,5 @@ class SentencePairs(Dataset[Batch]):
         batch.index_B = torch.tensor([example.index for example in examples])
         batch.label_B = torch.tensor(labels, dtype=torch.float32) if len(labels) == len(examples) else None
         batch.group_B = group_tensor(examples)
+        batch.head = SIMILARITY
         return batch

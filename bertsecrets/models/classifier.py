@@ -16,7 +16,6 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import Predictions, check_metrics, score_logits
 from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
-from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.sharding import set_whole, shard
 from bertsecrets.task_heads.base import output_of
@@ -98,9 +97,8 @@ class SequenceClassifier(pl.LightningModule):
             self._sharded = True
 
     def forward(self, batch: Batch) -> Tensor:
-        """The output of the model's head, or the cosines of pairs ``[B, 1]`` of a sentence-embedding model."""
-        output = output_of(self.model, batch.inputs())
-        return cosine_of_pairs(output) if isinstance(self.model, SentenceEmbedder) else output
+        """The output of the model's head."""
+        return output_of(self.model, batch.inputs())
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         step = self.trainer.fit_loop.total_batch_idx

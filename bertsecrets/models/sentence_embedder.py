@@ -5,7 +5,6 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
@@ -37,7 +36,7 @@ class SentenceEmbedder(PreTrainedModel):
     """An encoder whose token vectors are pooled into one sentence embedding.
 
     Called like its encoder; ``logits`` of its output are the embeddings ``[B, D]``, not normalised. The similarity of
-    two sentences is the cosine of their embeddings (:func:`cosine_of_pairs`), which normalising would not change.
+    two sentences is the cosine of their embeddings, which normalising would not change.
 
     Args:
         encoder: The encoder, without a task head.
@@ -79,14 +78,6 @@ class SentenceEmbedder(PreTrainedModel):
         real_BS1 = real_BS[..., None].to(hidden_BSD.dtype)
         count_B1 = real_BS1.sum(1)
         return (hidden_BSD * real_BS1).sum(1) / (count_B1 if self.pooling == "mean" else count_B1.sqrt())
-
-
-def cosine_of_pairs(embedding_RXD: Tensor) -> Tensor:
-    """Cosine similarity of sentence pairs, ``[B, ..., 1]``, from embeddings ``[2 B, ..., D]``, all first sentences
-    first.
-    """
-    first_BXD, second_BXD = embedding_RXD.chunk(2)
-    return functional.cosine_similarity(first_BXD, second_BXD, dim=-1).unsqueeze(-1)
 
 
 def is_embedder_folder(folder: Path) -> bool:

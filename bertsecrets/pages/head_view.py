@@ -204,14 +204,14 @@ def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tup
         return "Attention heads", {}, (0, 0)
     check_wrapper(model, inputs, logits_BC)
     # A plain view of another model need not wait for what a sweep imports.
-    from bertsecrets.ablation.engine import engine_for
+    from bertsecrets.ablation.engine import Engine
     from bertsecrets.ablation.plan import Plan, every_head
 
     encoder = describe(network)
     size = (encoder.num_layers, encoder.num_heads)
     plan = Plan(_WITHOUT, *size, tuple(every_head(*size)))
     with evaluating(network), torch.no_grad():
-        clean_BC, logits_BVC = engine_for(network)(network, plan).run(inputs)
+        clean_BC, logits_BVC = Engine(network, plan).run(inputs)
     names = names_of(network.config.id2label, network.config.num_labels)
     answer_with_head = _answer(clean_BC[0], names)
     title = f"The model answers {answer_with_head}"

@@ -230,6 +230,10 @@ class TaskHead(ABC):
             label_B: The labels.
         """
 
+    def together(self, answer_RXF: Tensor) -> Tensor:
+        """The answers of examples, ``[B, ..., F]``, from those of the rows of a batch, if an example has several."""
+        return answer_RXF
+
     def outcome_labels(self, label_B: Tensor) -> Tensor:
         """The labels ``[B]`` that answers are judged by; zeros where they count what is right already."""
         return label_B.new_zeros(len(label_B)) if self.statistics else label_B

@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 import bertsecrets as bs
-from bertsecrets.ablation.engine import SimilarityEngine
+from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.example import Example
@@ -83,7 +83,7 @@ def test_equals_every_sentence_by_itself(family: str, pooling: Pooling, mode: st
     plan = Plan(mode, layers, HEADS, (*every_head(layers, HEADS, [0, layers - 1]), *every_layer(layers, HEADS)))  # type: ignore[arg-type]
     split = SentencePairs([Example(i, pair, GOLD[i]) for i, pair in enumerate(PAIRS)], wordpiece(), 32)
     batch = split[range(len(PAIRS))]
-    clean_B1, cosine_BV1 = SimilarityEngine(SentenceEmbedder(encoder, pooling).eval(), plan).run(batch.inputs())
+    clean_B1, cosine_BV1 = Engine(SentenceEmbedder(encoder, pooling).eval(), plan).run(batch.inputs(), head=batch.head)
     assert clean_B1[:, 0].tolist() == pytest.approx(cosines(encoder, pooling), abs=1e-5)
     for index, variant in enumerate(plan.variants):
         with override(encoder, [HeadEdit(layer, head, mode) for layer, head in variant.heads]):  # type: ignore[arg-type]
