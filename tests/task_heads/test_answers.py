@@ -303,11 +303,15 @@ def test_squad_files_are_read_with_their_groups(tmp_path: Path) -> None:
     path = squad_file(tmp_path, right, {"answers": [], "is_impossible": True})
     layout = {"files": {"validation": path.name}}
     task = TASK.model_copy(update={"unanswerable": True})
-    [first, second] = make_source(config(path=str(path), group="title"), _with(task, layout)).examples("validation")
+    [first, second] = make_source(
+        config(path=str(path), eval_path=str(path), group="title"), _with(task, layout)
+    ).examples("validation")
     assert first.texts == ("Who, cats?", "The cat saw a man.")
     assert first.label == Answers(("cat", "The cat"), 4, optional=True)
     assert second.label == Answers((), 0, optional=True)
     assert first.group != second.group
+    with pytest.raises(UserError, match=r"give data.eval_path=<SQuAD file to evaluate> too"):
+        make_source(config(path=str(path)), _with(TASK, layout))
     with pytest.raises(UserError, match=r"question 'men' has no answer; give it one, or set task.unanswerable=true"):
         make_source(config(root=str(tmp_path)), _with(TASK, layout)).examples("validation")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from bertsecrets.data.sources.base import ALL, HELD_OUT, VALIDATION, Source
+from bertsecrets.data.sources.base import ALL, HELD_OUT, TRAIN, VALIDATION, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.sources.rows import RecordedSource, Rows
 from bertsecrets.data.task import Task
@@ -207,7 +207,7 @@ def _make_source(config: SourceConfig, task: Task) -> Source:
     from bertsecrets.data.sources.conllu import ConlluSource
     from bertsecrets.data.sources.coreference.source import CoreferenceSource
     from bertsecrets.data.sources.demo import DemoSource
-    from bertsecrets.data.sources.questions import DemoQuestions, SquadSource, squad_files
+    from bertsecrets.data.sources.questions import DemoQuestions, SquadSource
     from bertsecrets.data.sources.table import FileSource, HubSource, TsvSource
 
     kind = _kind_of(config, task)
@@ -236,8 +236,13 @@ def _make_source(config: SourceConfig, task: Task) -> Source:
             )
         if config.path is None:
             return SquadSource(task, Path(str(config.root)).expanduser(), task.squad.files, config.group)
-        evaluated = None if config.eval_path is None else Path(config.eval_path).expanduser()
-        files = squad_files(Path(config.path).expanduser(), evaluated)
+        if config.eval_path is None:
+            raise UserError(
+                f"data.path={config.path} has the questions to train on; give data.eval_path=<SQuAD file to evaluate> "
+                "too, for an analysis without training the same file."
+            )
+        paths = {TRAIN: config.path, VALIDATION: config.eval_path}
+        files = {split: str(Path(path).expanduser().absolute()) for split, path in paths.items()}
         return SquadSource(task, Path(), files, config.group)
     if kind == "coreference":
         if config.root is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertsecrets.data.example import Example, Word
 from bertsecrets.data.groups import group_of, with_groups
-from bertsecrets.data.sources.base import TRAIN, VALIDATION, SplitFiles, check_length, read_answers, reading
+from bertsecrets.data.sources.base import TRAIN, SplitFiles, check_length, read_answers, reading
 from bertsecrets.data.sources.demo import demo_examples
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
@@ -44,9 +44,6 @@ class SquadSource(SplitFiles):
             raise UserError(f"data.group is {shown(group)}; {choices(group, GROUPS)}.")
         self.group = group
 
-    def has(self, split: str) -> bool:
-        return split in self.files and super().has(split)
-
     def examples(self, split: str) -> list[Example]:
         path = self.path(split)
         examples: list[Example] = []
@@ -80,12 +77,6 @@ def _asked(content: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for paragraph in article["paragraphs"]:
             for asked in paragraph["qas"]:
                 yield article.get("title", ""), paragraph["context"], asked
-
-
-def squad_files(path: Path, eval_path: Path | None) -> dict[str, str]:
-    """The files of a user, by split: a file alone is evaluated."""
-    paths = {VALIDATION: path} if eval_path is None else {TRAIN: path, VALIDATION: eval_path}
-    return {split: str(one.absolute()) for split, one in paths.items()}
 
 
 class DemoQuestions:
