@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import stats
+from scipy.optimize import brentq
 
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes
@@ -62,6 +63,10 @@ _RIGHT = 0.85
 _FRAGILE = 0.2
 _SPREAD = 0.01
 """Standard deviation of an effect between seeds."""
+
+TAGGED_HEADS = 24
+ENTITIES, FOUND, INVENTED = 2.0, 0.8, 0.3
+"""Entities of a sentence, share of them that a tagger finds, and entities that it invents, on average."""
 
 FLIPS = {"no effect": 0.04, "correlated heads": 0.04, "rare flips": 0.002}
 """Share of the examples that a head flips at random, by scenario; 4 % in all others."""
@@ -627,6 +632,80 @@ def of_groups(scenario: str, count: int, simulations: int) -> dict[str, dict[str
     }
 
 
+def entity_rates(scenario: str, loss: float) -> tuple[float, float, float]:
+    """How often a head loses a found entity, finds a missing one, and removes an invented one, so that entity F1 falls
+    by ``loss``.
+    """
+    lost = {"common entity changes": 0.02, "rare entity changes": 0.002}[scenario]
+    won, removed = lost * FOUND / (1 - FOUND), lost * FOUND / 2 * ENTITIES / INVENTED
+
+    def fall(extra: float) -> float:
+        found = ENTITIES * (FOUND * (1 - lost - extra) + (1 - FOUND) * won)
+        missing = ENTITIES * FOUND * (lost + extra) / 2
+        predicted = ENTITIES * FOUND + INVENTED * (1 - removed) - missing + ENTITIES * (1 - FOUND) * won
+        before = 2 * FOUND * ENTITIES / (ENTITIES * FOUND + INVENTED + ENTITIES)
+        return before - 2 * found / (predicted + ENTITIES) - loss
+
+    return lost + brentq(fall, 0, 0.5), won, removed
+
+
+def tagged(scenario: str, loss: float, count: int, generator: np.random.Generator) -> PairedPredictions:
+    """Statistics of ``count`` sentences with a Poisson number of entities, and of heads that lose ``loss`` of entity
+    F1; half of the lost entities leave another one in their place.
+    """
+    lost, won, removed = entity_rates(scenario, loss)
+    annotated_N, invented_N = generator.poisson(ENTITIES, count), generator.poisson(INVENTED, count)
+    found_N = generator.binomial(annotated_N, FOUND)
+    shape = (TAGGED_HEADS, count)
+    lost_VN = generator.binomial(np.broadcast_to(found_N, shape), lost)
+    won_VN = generator.binomial(np.broadcast_to(annotated_N - found_N, shape), won)
+    predicted_VN = found_N + invented_N - generator.binomial(lost_VN, 0.5) + won_VN
+    predicted_VN = predicted_VN - generator.binomial(np.broadcast_to(invented_N, shape), removed)
+
+    def statistics(found: Array, predicted: Array) -> Array:
+        nothing = np.zeros_like(found)
+        counts = (nothing, nothing, nothing, found, predicted, np.broadcast_to(annotated_N, found.shape))
+        return np.stack(counts, -1).astype(np.float64)
+
+    clean_NF = statistics(found_N, found_N + invented_N)
+    return PairedPredictions(np.zeros(count), clean_NF, statistics(found_N - lost_VN + won_VN, predicted_VN))
+
+
+def of_entities(scenario: str, count: int, simulations: int) -> dict[str, dict[str, float]]:
+    """What is promised of entity F1, over sentences.
+
+    Before, limits and tests were those of a normal distribution with the jackknife's standard error.
+    """
+    metric, judging = METRICS["entity_f1"], Judging(margin=MARGIN, resamples=200)
+    sums = np.zeros((4, 2))
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, count, 31])
+        none, losing = (tagged(scenario, loss, count, generator) for loss in (0.0, MARGIN))
+        verdicts = judge(metric, none, judging)
+        z_V = verdicts.delta / np.maximum(verdicts.stderr, 1e-12)
+        against = judge(metric, losing, judging)
+        spared_V = (against.delta + MARGIN) / np.maximum(against.stderr, 1e-12) > stats.norm.isf(0.05)
+        sums += [
+            [(np.abs(z_V) <= 1.96).mean(), ((verdicts.low <= 0) & (verdicts.high >= 0)).mean()],
+            [
+                (np.abs(z_V) <= stats.norm.isf(0.025 / TAGGED_HEADS)).all(),
+                ((verdicts.low_simultaneous <= 0) & (verdicts.high_simultaneous >= 0)).all(),
+            ],
+            [(holm(stats.norm.cdf(z_V)) <= 0.05).any(), (verdicts.p_needed <= 0.05).any()],
+            [spared_V.mean(), (p_against_margin(metric, losing, MARGIN) <= 0.05).mean()],
+        ]
+    names = {
+        "coverage: interval of a head, entity F1": 0.95,
+        "coverage: simultaneous intervals, entity F1": 0.95,
+        "any head falsely needed, entity F1": 0.05,
+        "a head that loses the margin is spared, entity F1": 0.05,
+    }
+    return {
+        promise: {"before": before, "after": after, "nominal": nominal}
+        for (promise, nominal), (before, after) in zip(names.items(), (sums / simulations).tolist(), strict=True)
+    }
+
+
 def cost(heads: int = 144, count: int = 400, resamples: int = 10_000) -> dict[str, float]:
     """Seconds that judging a sweep takes, with its lower bounds and its curve."""
     layers = heads // 12
@@ -663,6 +742,7 @@ GUARANTEES = ("all lose the margin", "half lose the margin")
 SMALLER = ("no effect", "rare flips")
 ALIKE = {"half on the same examples": 0.5, "on examples of their own": 0.0}
 """Share of a loss that all seeds have on the same examples, by scenario."""
+TAGGED = ("common entity changes", "rare entity changes")
 REPEATED = ("no effect", "correlated heads", "rare flips")
 OVER_SEEDS = (
     "common flips",
@@ -693,6 +773,7 @@ def simulated(simulations: int, only: str = "*") -> Iterator[dict[str, Any]]:
     cells += [(of_correlations, (scenario, heads)) for scenario in DEPTHS for heads in (72, 144)]
     cells += [(of_means, (scenario, count)) for scenario in MEANS for count in COUNTS]
     cells += [(of_groups, (scenario, count)) for scenario in SMALLER for count in (80, 400, 2000)]
+    cells += [(of_entities, (scenario, count)) for scenario in TAGGED for count in (100, 300, 1000)]
     for part, arguments in cells:
         scenario, *several, examples = arguments
         if not fnmatch(part.__name__, only):

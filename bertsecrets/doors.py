@@ -6,6 +6,7 @@ A package opens a door with an entry point in one of these groups:
 ``bertsecrets.measures``         a subclass of :class:`~bertsecrets.measures.base.Measure`
 ``bertsecrets.presenters``       a :class:`~bertsecrets.present.presenter.Presenter`
 ``bertsecrets.families``         a :class:`~bertsecrets.models.families.base.Family`
+``bertsecrets.task_heads``       a subclass of :class:`~bertsecrets.task_heads.base.TaskHead`
 ``bertsecrets.sources``          a class that :func:`~bertsecrets.data.sources.make_source` can build
 ``bertsecrets.scores``           a :data:`~bertsecrets.pruning.sets.Score`
 ``bertsecrets.override_modes``   a mode of :func:`~bertsecrets.attention.override.override`
@@ -34,7 +35,18 @@ _log = logging.getLogger(__name__)
 
 _GROUP = "bertsecrets."
 
-KINDS = ("conf", "measures", "presenters", "families", "sources", "scores", "override_modes", "statements", "pages")
+KINDS = (
+    "conf",
+    "measures",
+    "presenters",
+    "families",
+    "task_heads",
+    "sources",
+    "scores",
+    "override_modes",
+    "statements",
+    "pages",
+)
 """The groups of entry points without their prefix."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from cli.runs import ROOT, door, small
@@ -106,11 +107,23 @@ def test_help_lists_what_the_package_brings_without_importing_it(package: Path) 
     assert re.search(r"^  task .*(\n   .*)*\bmoods\b", text, re.MULTILINE)
     assert re.search(r"^  data .*(\n   .*)*\blines\b", text, re.MULTILINE)
     assert re.search(r"^  families +roformer \(my_heads\)$", text, re.MULTILINE)
+    assert re.search(r"^  task heads +rare_tags \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  scores +output_weight \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  statements +my_heads$", text, re.MULTILINE)
     assert re.search(r"^  pages +my_heads$", text, re.MULTILINE)
     assert re.search(r"^  override modes +strongest \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  measures +sharpness \(my_heads\)$", text, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_kind_of_task_head_is_trained_and_judged(package: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    kind = {"task.kind": "rare_tags", "task.metrics": "[rare_accuracy]"}
+    done = door("train", *small(tiny_bert, tmp_path / "run", task="demo_tags", **kind))
+    assert done.returncode == 0, done.stderr
+    rows = pq.read_table(tmp_path / "run" / "ablation.parquet").to_pylist()
+    assert {row["metric"] for row in rows} == {"rare_accuracy"}
+    assert any(row["flips"] > 0 for row in rows)
+    assert "rare accuracy" in (tmp_path / "run" / "report.html").read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -70,6 +70,11 @@ class TaskData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         check_controls(source, task)
+        if annotator is not None and task.head.per_word:
+            raise UserError(
+                f"The tags of task '{task.name}' belong to the words of its data, which annotation.pipeline would "
+                "replace by other words; leave it out (annotation=gold)."
+            )
         self.task = task
         self.config = source
         self.rows: dict[str, Rows] = {}

@@ -175,7 +175,7 @@ class Task(_TaskSection):
 
     name: Name
     metrics: _Names
-    kind: str | None = Field(default=None, description=f"{', '.join(TASK_HEADS)}, or null")
+    kind: str | None = Field(default=None, description="a kind of task head, such as tokens, or null")
     texts: Annotated[Literal[1, 2], BeforeValidator(_check_number)] = Field(description="1 (sentences) or 2 (pairs)")
     labels: _Names = ()
     tsv_labels: _NameMap = Field(default_factory=dict)

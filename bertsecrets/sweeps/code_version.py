@@ -37,15 +37,16 @@ def outside_code(config: Mapping[str, Any]) -> str:
     """A digest of the code of other packages and files that a configuration uses; empty without any.
 
     It covers files, and the whole package of each module, that the configuration names (``_target_``,
-    ``module:function``) or that provide a source, a score or an override mode that it names. Packages that provide
-    model families always count, because a model's family is unknown until it is loaded. Nothing is imported.
+    ``module:function``) or that provide a source, a score, an override mode or a kind of task head that it names.
+    Packages that provide model families always count, because a model's family is unknown until it is loaded. Nothing
+    is imported.
 
     Args:
         config: Plain values, without settings that have no influence on numbers.
     """
     named = {target for _, target in code_in(config) if isinstance(target, str)}
     texts = set(_texts(config))
-    for kind in ("sources", "scores", "override_modes", "families"):
+    for kind in ("sources", "scores", "override_modes", "task_heads", "families"):
         named |= {point.value for name, point in offers(kind).items() if kind == "families" or name in texts}
     offering = {re.split("[.:]", point.value)[0] for kind in KINDS for point in offers(kind).values()}
     files = sorted({path for name in named for path in _files(name, offering)})

@@ -242,3 +242,10 @@ def test_sentences_are_held_out_whatever_their_tags(tmp_path: Path) -> None:
     config = SourceConfig.read("data", {"source": "columns", "path": str(path), "text": "0", "label": "-1"})
     data = TaskData(Task.read("task", inferred_task(config)), config, wordpiece())
     assert 10 <= len(data.examples(HELD_OUT)) <= 30
+
+
+def test_other_words_than_the_tagged_ones_are_refused() -> None:
+    config = {"name": "demo_tags", "kind": "tokens", "metrics": ["token_accuracy"], "texts": 1, "demo": True}
+    task = Task.read("task", {**config, "labels": [*PARTS_OF_SPEECH]})
+    with pytest.raises(UserError, match="belong to the words of its data"):
+        TaskData(task, SourceConfig.read("data", {}), wordpiece(), annotator=object())
