@@ -15,6 +15,7 @@ from benchmarks.procedures import (
     SEEDS,
     SMALLER,
     SWEEPS,
+    TAGGED,
     changes,
     losses,
     of_losses_in_all_seeds,
@@ -23,6 +24,7 @@ from benchmarks.procedures import (
     of_these_seeds,
     p_of_counts,
     seed_counts,
+    tagged,
 )
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.seeds import p_of_flips
@@ -43,6 +45,14 @@ def test_heads_lose_what_the_scenario_says(scenario: str) -> None:
     # Where all examples are fragile for all heads, heads flip the same ones.
     shared = (change_SVN != 0).any(0).mean(0) if scenario == "correlated heads" else None
     assert shared is None or (shared > 0).mean() <= 0.21
+
+
+@pytest.mark.parametrize("scenario", TAGGED)
+@pytest.mark.parametrize("loss", [0.0, MARGIN])
+def test_heads_lose_as_much_entity_f1_as_asked(scenario: str, loss: float) -> None:
+    paired = tagged(scenario, loss, 20_000, np.random.default_rng(0))
+    change_V = paired.changes(METRICS["entity_f1"])
+    assert change_V.mean() == pytest.approx(-loss, abs=4 * change_V.std() / np.sqrt(len(change_V)))
 
 
 def test_counts_of_seeds_lose_and_vary_as_they_should() -> None:
