@@ -34,7 +34,7 @@ from bertsecrets.reporting.runs import find_runs, read_run
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import rank_correlation
-from bertsecrets.task_heads.base import Array
+from bertsecrets.task_heads.metric import Array
 
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
 

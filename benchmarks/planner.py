@@ -32,7 +32,7 @@ from bertsecrets.reporting.runs import read_run
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.power import POWER
 from bertsecrets.task_heads import METRICS
-from bertsecrets.task_heads.base import Metric
+from bertsecrets.task_heads.metric import Metric
 
 RESULTS = Path(__file__).parent / "results" / "planner.json"
 ARCHIVE = Path(__file__).parent.parent / "tests" / "golden.tar.xz"

@@ -53,8 +53,9 @@ from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING
 from bertsecrets.settings import CONF, meanings, shown
 from bertsecrets.task_heads import kind_of
-from bertsecrets.task_heads.answers import AnswerHead, Answers
+from bertsecrets.task_heads.answers import AnswerHead
 from bertsecrets.task_heads.base import TaskHead, output_of
+from bertsecrets.task_heads.labels import Answers
 from bertsecrets.task_heads.masked import MaskedHead
 from bertsecrets.task_heads.sequence import SEQUENCE
 from bertsecrets.task_heads.tokens import TokenHead

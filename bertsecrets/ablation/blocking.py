@@ -29,7 +29,8 @@ from bertsecrets.results.progress import progress_over
 from bertsecrets.settings import typed
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_errors
-from bertsecrets.task_heads.base import Metric, output_of
+from bertsecrets.task_heads.base import output_of
+from bertsecrets.task_heads.metric import Metric
 
 Direction = Literal["to", "from"]
 DIRECTIONS: dict[Direction, str] = {"to": "redirect", "from": "isolate"}

@@ -12,7 +12,7 @@ from bertsecrets.results.components import HEAD
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.statistics.clusters import Clusters, numbered
 from bertsecrets.statistics.replicates import intraclass_correlation
-from bertsecrets.task_heads.base import Array
+from bertsecrets.task_heads.metric import Array
 
 _BLOCKS = 20
 

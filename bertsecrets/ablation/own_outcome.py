@@ -12,7 +12,7 @@ from bertsecrets.data.groups import group_of
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads import METRICS
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric
 from bertsecrets.task_heads.statistics import StatisticsHead, metric_of
 
 Outcome = Callable[[Any, Any], tuple[Tensor, Tensor]]

@@ -27,7 +27,7 @@ from bertsecrets.statistics.power import POWER
 from bertsecrets.statistics.ranks import rank_correlation, spearman_within
 from bertsecrets.statistics.replicates import effects_over_seeds
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric
 
 Counts = NDArray[np.int64]
 

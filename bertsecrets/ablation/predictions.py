@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.ablation.scoring import Weights, influences, scores, weighted_scores
 from bertsecrets.statistics.clusters import Clusters, by_cluster, cluster_sums, effective_count, numbered
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric
 
 _EACH = 16
 """Numbers of unseen changes up to this one are exact; larger numbers are rounded up, by at most :data:`_ROUNDED`."""

@@ -12,7 +12,7 @@ from bertsecrets.ablation.verdicts import Judging
 from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD, RANDOM
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.statistics.corrections import corrected
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric
 
 FEWEST_CONTROLS = 19
 """With fewer random groups, a group cannot be shown at 5 % to be worse than they are."""

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
-from bertsecrets.task_heads import METRICS, TASK_HEADS
-from bertsecrets.task_heads.base import Array, Metric
-from bertsecrets.task_heads.regression import moments
+from bertsecrets.task_heads import METRICS
+from bertsecrets.task_heads.metric import Array, Metric, moments
 
 Weights = NDArray[np.float64] | NDArray[np.integer[Any]]
 
@@ -27,11 +26,9 @@ _STEP = 1e-6
 
 def find_metric(name: str) -> Metric:
     """The metric with this name; raises UserError if there is none."""
-    heads = (head for head in TASK_HEADS.values() if name in head.metrics)
-    metric = METRICS[name] if name in METRICS else next((head.metrics[name] for head in heads), None)
-    if metric is None:
+    if name not in METRICS:
         raise UserError(f"Unknown metric '{name}'; {choices(name, METRICS)}.")
-    return metric
+    return METRICS[name]
 
 
 def judged_metrics(task: Task) -> list[Metric]:

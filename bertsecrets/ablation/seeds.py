@@ -36,7 +36,7 @@ from bertsecrets.statistics.replicates import (
     noise_of_examples,
     seeds_shown,
 )
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric
 
 # Pages are built without PyTorch, unless predictions of several seeds are read.
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.errors import UserError
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric
 
 _LEVEL = 0.05
 _SPLITS = 200

@@ -25,7 +25,7 @@ from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import metric_label
 from bertsecrets.results.progress import progress_over
 from bertsecrets.settings import typed
-from bertsecrets.task_heads.base import Array
+from bertsecrets.task_heads.metric import Array
 
 LOSS = "loss"
 PERMUTATIONS = 20

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import memory_parts, weighted_ranks
 from bertsecrets.statistics.clusters import Clusters, cluster_sums
-from bertsecrets.task_heads.base import Array, Metric, Score
-from bertsecrets.task_heads.regression import moments
+from bertsecrets.task_heads.metric import Array, Metric, Score, moments
 
 Flags = NDArray[np.bool_]
 

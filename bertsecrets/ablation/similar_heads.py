@@ -15,7 +15,7 @@ from bertsecrets.float64 import float64_device
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
 from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD
-from bertsecrets.task_heads.base import Array
+from bertsecrets.task_heads.metric import Array
 
 
 class HeadDistance(Metric):

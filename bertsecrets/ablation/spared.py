@@ -17,7 +17,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
 from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected
-from bertsecrets.task_heads.base import Metric
+from bertsecrets.task_heads.metric import Metric
 
 MARGINS = np.linspace(0.0025, 0.05, 20)
 """Margins of the curve: a quarter of a point to five points."""

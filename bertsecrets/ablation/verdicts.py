@@ -33,7 +33,7 @@ from bertsecrets.statistics.non_inferiority import (
 from bertsecrets.statistics.power import detectable_change, detectable_loss
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, simultaneous_tail, step_down
 from bertsecrets.statistics.student import mean_limits, mean_rises
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric
 
 VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
 """A loss is shown; a loss of the margin is ruled out; neither. If both hold, the variant is dispensable."""

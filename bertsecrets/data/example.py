@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bertsecrets.task_heads.answers import Answers
+from bertsecrets.task_heads.labels import Answers
 
 Matching = Literal["offsets", "kovaleva"]
 """How words are matched to tokens: by character offsets, or by spelling, as in the code of Kovaleva et al."""

@@ -14,8 +14,7 @@ from bertsecrets.data.sources.table import FileSource, HubSource, class_names
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
-from bertsecrets.task_heads.places import IGNORED
-from bertsecrets.task_heads.tokens import TokenHead
+from bertsecrets.task_heads.labels import IGNORED, TOKENS, parts_of_tag
 
 MOST_CLASSES = 100
 """Most distinct values of a column of classes."""
@@ -75,7 +74,7 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
     if _is_list(train.features[config.label]):
         judged = [splits[split] for split in (TRAIN, evaluated) if split]
         tags = _tags([split[config.label] for split in judged], train, config, where)
-        return {**common, "kind": TokenHead.kind, **tags}
+        return {**common, "kind": TOKENS, **tags}
     plain = [column for column, feature in train.features.items() if _is_plain(feature)]
     if config.label not in plain:
         raise UserError(
@@ -171,7 +170,7 @@ def _tags(columns: Sequence[Sequence[Any]], train: Any, config: SourceConfig, wh
         if any(isinstance(tag, int) for tag in given):
             names = [str(number) for number in range(max(given) + 1)]
     _check_classes(names, where)
-    entities = ["entity_f1"] if TokenHead(names).have_entities else []
+    entities = ["entity_f1"] if any(parts_of_tag(name)[0] != "O" for name in names) else []
     return {"labels": names, "metrics": [*entities, "token_accuracy"]}
 
 

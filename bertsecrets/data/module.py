@@ -29,8 +29,7 @@ from bertsecrets.data.task import Task, Training
 from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.data.windows import has_documents, windows
 from bertsecrets.errors import UserError, choices
-from bertsecrets.task_heads.answers import Answers
-from bertsecrets.task_heads.places import IGNORED
+from bertsecrets.task_heads.labels import IGNORED, Answers
 
 
 class TaskData(pl.LightningDataModule):

@@ -11,8 +11,7 @@ from bertsecrets.data.groups import group_of
 from bertsecrets.data.windows import windows
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
-from bertsecrets.task_heads.places import IGNORED
-from bertsecrets.task_heads.tokens import continues, starts_inside
+from bertsecrets.task_heads.labels import IGNORED, continues, starts_inside
 
 
 def annotated_words(words: Sequence[Any], where: str) -> tuple[str, Annotation]:

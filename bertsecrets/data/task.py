@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import LONGEST, SHORTEST, Name, Settings
 from bertsecrets.task_heads import TASK_HEADS
-from bertsecrets.task_heads.base import Metric, TaskHead
+from bertsecrets.task_heads.metric import Metric
+
+if TYPE_CHECKING:
+    from bertsecrets.task_heads.base import TaskHead
 
 # YAML reads a bare yes, no, on or off as a boolean and a bare number as a number.
 _Names = Annotated[
@@ -194,7 +197,7 @@ class Task(_TaskSection):
     demo: bool = Field(default=False, description="true or false")
     source: str | None = Field(default=None, min_length=1, description="the name of a source, or null")
     layout: dict[str, Any] = Field(default_factory=dict, description="a section of keys and values")
-    _own_head: TaskHead | None = PrivateAttr(default=None)
+    _own_head: Any = PrivateAttr(default=None)
 
     @property
     def is_regression(self) -> bool:
@@ -224,26 +227,28 @@ class Task(_TaskSection):
     @property
     def metric(self) -> Metric:
         """The metric that is tested: the first one."""
-        return self.head.metrics[self.metrics[0]]
+        metric: Metric = self.head.metrics[self.metrics[0]]
+        return metric
 
     @classmethod
-    def scored_by(cls, head: TaskHead, **fields: Any) -> "Task":
+    def scored_by(cls, head: "TaskHead", **fields: Any) -> "Task":
         """A task with a head that its fields do not describe."""
         task = cls(kind=head.kind, **fields)
         task._own_head = head
         return task
 
     @property
-    def head(self) -> TaskHead:
+    def head(self) -> "TaskHead":
         """What a model's head predicts."""
         if self._own_head is not None:
-            return self._own_head
+            own: TaskHead = self._own_head
+            return own
         return _head(self.kind or ("regression" if self.is_regression else "sequence"), self.labels)
 
 
 # Not a cached property, which copies of a task would take along.
 @cache
-def _head(kind: str, labels: tuple[str, ...]) -> TaskHead:
+def _head(kind: str, labels: tuple[str, ...]) -> "TaskHead":
     return TASK_HEADS[kind](labels)
 
 
@@ -279,6 +284,17 @@ def _check_labels(task: Task) -> None:
         raise UserError(
             f"Task '{task.name}' needs either labels (classes) or label_range (smallest and largest score)."
         )
+    if task.kind is not None:
+        _check_kind(task)
+    if len(set(task.labels)) != len(task.labels) or len(task.labels) == 1:
+        raise UserError(f"task.labels is {list(task.labels)}; expected two or more different names.")
+    for written, label in task.tsv_labels.items():
+        if label not in task.labels:
+            raise UserError(f"task.tsv_labels turns '{written}' into '{label}'; {choices(label, task.labels)}.")
+
+
+def _check_kind(task: Task) -> None:
+    # Only of a task that names its kind: without one, settings are checked before PyTorch is loaded.
     kind = type(task.head)
     if task.labels and not kind.has_classes:
         raise UserError(
@@ -286,11 +302,6 @@ def _check_labels(task: Task) -> None:
         )
     if kind.reads_windows and task.texts != 2:
         raise UserError(f"task.texts is {task.texts}; tasks of kind {kind.kind} have a question and its text: set 2.")
-    if len(set(task.labels)) != len(task.labels) or len(task.labels) == 1:
-        raise UserError(f"task.labels is {list(task.labels)}; expected two or more different names.")
-    for written, label in task.tsv_labels.items():
-        if label not in task.labels:
-            raise UserError(f"task.tsv_labels turns '{written}' into '{label}'; {choices(label, task.labels)}.")
 
 
 def _check_layouts(task: Task) -> None:

@@ -22,7 +22,7 @@ from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 from bertsecrets.results.store import Store
 from bertsecrets.statistics.power import POWER, examples_to_rule_out
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric
 from bertsecrets.task_heads.sequence import ACCURACY
 
 _log = logging.getLogger(__name__)

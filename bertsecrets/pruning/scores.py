@@ -14,7 +14,7 @@ from bertsecrets.pruning.measured import MeasuredScore, measured_scores
 from bertsecrets.pruning.rows import CONTROLS, RANDOM, REVERSED
 from bertsecrets.pruning.sets import HeadSet, Score, Situation, evaluate_sets
 from bertsecrets.results.run import CHECKPOINT, TRAINING, Run
-from bertsecrets.task_heads.base import Array
+from bertsecrets.task_heads.metric import Array
 
 EXACT = "exact"
 

@@ -31,7 +31,7 @@ from bertsecrets.pruning.scores import (
 from bertsecrets.pruning.sets import Cost, HeadSet, SetResults, Situation, evaluate_sets
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.store import Store
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric
 
 WEIGHTS = "weights"
 """Key of a recovered model in its part of the store."""

@@ -21,7 +21,7 @@ from bertsecrets.models.encoder import Autocast, describe
 from bertsecrets.results.components import GROUP
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.store import NOTHING_KEPT, Store
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric
 
 HeadSet = frozenset[Head]
 

@@ -28,7 +28,8 @@ from bertsecrets.shrinking.latency import LatencyTable
 from bertsecrets.shrinking.refit import refitted
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out
-from bertsecrets.task_heads.base import Array, output_of
+from bertsecrets.task_heads.base import output_of
+from bertsecrets.task_heads.metric import Array
 from bertsecrets.task_heads.sequence import ACCURACY
 
 _CHANGED = 0.02

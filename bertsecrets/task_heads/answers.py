@@ -1,9 +1,6 @@
 """Extractive question answering: the span of a text that answers a question, or none."""
 
 import hashlib
-import re
-import string
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bertsecrets.task_heads.base import Metric, TaskHead, wide
+from bertsecrets.task_heads.base import TaskHead, wide
+from bertsecrets.task_heads.labels import ANSWERS, Answers, answer_f1, exact_match, normalised
+from bertsecrets.task_heads.metric import Metric
 
 LONGEST_ANSWER = 30
 """Tokens of the longest answer that is considered, as in the library's scripts."""
@@ -20,65 +19,10 @@ LONGEST_ANSWER = 30
 _NEVER = -1e6
 """Score of giving no answer where every question has one; finite, so that means over draws stay finite."""
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
 # Columns of a label.
 _START, _END, _FIRST, _LAST, _LENGTH, _PASSAGE, _QUESTION, _OPTIONAL, _NONE, _DIGEST = range(10)
 
 _LOSS, _EXACT, _F1, _SPAN, _NULL, _RIGHT_NULL = range(6)
-
-
-def normalised(text: str) -> str:
-    """An answer as the official SQuAD scripts compare it: lower case, without punctuation, articles and extra spaces.
-
-    >>> normalised("The  Eiffel-Tower!")
-    'eiffeltower'
-    """
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def exact_match(given: str, gold: Sequence[str]) -> float:
-    """Whether an answer equals one of the gold answers, all normalised: 1 or 0."""
-    return float(normalised(given) in map(normalised, gold))
-
-
-def answer_f1(given: str, gold: Sequence[str], no_answer: bool) -> float:
-    """The best F1 of the words of an answer and those of a gold answer.
-
-    Args:
-        given: The answer.
-        gold: The gold answers.
-        no_answer: Whether two empty answers agree, as in SQuAD 2.0; in SQuAD 1.1 they share no word.
-    """
-    return max(_word_f1(normalised(given).split(), normalised(one).split(), no_answer) for one in gold)
-
-
-def _word_f1(given: list[str], gold: list[str], no_answer: bool) -> float:
-    if no_answer and not (given and gold):
-        return float(given == gold)
-    shared = sum((Counter(given) & Counter(gold)).values())
-    return 2 * shared / (len(given) + len(gold)) if shared else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """The gold answers to a question: each a part of its text.
-
-    Args:
-        texts: The answers, the one that is learnt first; empty where the text has none.
-        start: The character at which the first one begins.
-        optional: Whether the data have questions without an answer, so that a model may give none, as in SQuAD 2.0.
-    """
-
-    texts: tuple[str, ...]
-    start: int = 0
-    optional: bool = False
-
-    @property
-    def none(self) -> bool:
-        """Whether no answer is right: there is none, or nothing but articles and punctuation."""
-        return not any(map(normalised, self.texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +63,7 @@ class AnswerHead(TaskHead):
         passages: The texts of a batch.
     """
 
-    kind = "answers"
+    kind = ANSWERS
     auto = "AutoModelForQuestionAnswering"
     has_classes = False
     reads_windows = True

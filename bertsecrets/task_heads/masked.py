@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from bertsecrets.errors import UserError
-from bertsecrets.task_heads.base import Metric, ratio
-from bertsecrets.task_heads.places import IGNORED, PlaceHead, labelled_places
+from bertsecrets.task_heads.labels import IGNORED
+from bertsecrets.task_heads.metric import Metric, ratio
+from bertsecrets.task_heads.places import PlaceHead, labelled_places
 
 _SHARE = 0.15
 _MASKED, _REPLACED = 0.8, 0.1
@@ -87,15 +88,6 @@ class MaskedHead(PlaceHead):
         right_B = (output.argmax(-1) == label_BW).sum(-1)
         loss_B = self.losses(output, label_B)
         return torch.stack([loss_B, right_B, masked_B, -loss_B * masked_B], -1).float()
-
-    def numbers(self, answer_F: Tensor) -> dict[str, float]:
-        loss, right, masked, log_likelihood = answer_F.tolist()
-        count = max(masked, 1)
-        return {"share of words predicted": right / count, "log-likelihood": log_likelihood / count, "loss": loss}
-
-    def described(self, answer_F: Tensor) -> str:
-        _, right, masked, log_likelihood = answer_F.tolist()
-        return f"{right:,.0f} of {masked:,.0f} words predicted, log-likelihood {log_likelihood / max(masked, 1):.2f}"
 
     def merit(self, answer_NF: Tensor) -> Tensor:
         return answer_NF[:, 1]

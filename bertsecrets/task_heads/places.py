@@ -10,9 +10,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from bertsecrets.task_heads.base import TaskHead, giving, output_of, wide
-
-IGNORED = -100
-"""Label of a token that is not scored, such as a special one or padding."""
+from bertsecrets.task_heads.labels import IGNORED
 
 
 def labelled_places(label_BS: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,19 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bertsecrets.task_heads.base import Array, Metric
+from bertsecrets.task_heads.metric import Array, Metric, moments
 from bertsecrets.task_heads.sequence import SequenceHead
 
 
 def _moments(label_N: Array, prediction_VN: Array) -> Array:
     # Centred before squaring: sums of squares of numbers far from zero lose precision.
     return moments(label_N - label_N.mean(), prediction_VN - prediction_VN.mean(-1, keepdims=True))
-
-
-def moments(y_N: Array, x_VN: Array) -> Array:
-    """The features of a correlation, ``[V, N, 6]``; for precision, the numbers should be centred."""
-    y_VN = np.broadcast_to(y_N, x_VN.shape)
-    return np.stack([np.ones_like(x_VN), x_VN, y_VN, x_VN**2, y_VN**2, x_VN * y_VN], -1)
 
 
 def _correlation(mean_F: Array) -> Array:

@@ -9,7 +9,8 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from bertsecrets.errors import UserError
-from bertsecrets.task_heads.base import Array, Metric, TaskHead, mean_of_first, wide
+from bertsecrets.task_heads.base import TaskHead, wide
+from bertsecrets.task_heads.metric import Array, Metric, mean_of_first
 
 _NO_SPREAD = 1e-15
 """Largest product of the spreads of labels and predictions, up to rounding, if one of them is constant."""

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from bertsecrets.errors import UserError
-from bertsecrets.task_heads.base import Array, Metric, TaskHead
+from bertsecrets.task_heads.base import TaskHead
+from bertsecrets.task_heads.metric import Array, Metric
 
 
 class StatisticsHead(TaskHead):

@@ -7,32 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsecrets.task_heads.base import Array, Metric, ratio
-from bertsecrets.task_heads.places import IGNORED, PlaceHead, labelled_places
+from bertsecrets.task_heads.labels import IGNORED, PREFIXES, TOKENS, parts_of_tag
+from bertsecrets.task_heads.metric import Array, Metric, ratio
+from bertsecrets.task_heads.places import PlaceHead, labelled_places
 
-PREFIXES = ("O", "B", "I", "E", "S")
 _O, _B, _I, _E, _S = range(len(PREFIXES))
-_AS = {"L": "E", "U": "S"}
-"""What the prefixes of BILOU are in BIOES."""
-
-
-def _parts(tag: str) -> tuple[str, str]:
-    """The prefix of a tag, in BIOES, and the kind of entity; outside for a tag without prefix."""
-    prefix, dash, kind = tag.partition("-")
-    prefix = _AS.get(prefix, prefix)
-    return (prefix, kind) if dash and prefix in PREFIXES[1:] else ("O", "")
-
-
-def continues(before: str, tag: str) -> bool:
-    """Whether a tag goes on with the entity of the tag before it."""
-    (prefix_before, kind_before), (prefix, kind) = _parts(before), _parts(tag)
-    return prefix in ("I", "E") and prefix_before in ("B", "I") and kind == kind_before
-
-
-def starts_inside(tags: Sequence[str]) -> list[int]:
-    """The words at which an entity starts with a tag that should continue one, such as ``I-PER`` after ``O``."""
-    before = ("O", *tags)
-    return [word for word, tag in enumerate(tags) if _parts(tag)[0] in ("I", "E") and not continues(before[word], tag)]
 
 
 def _among(value_BW: Tensor, *numbers: int) -> Tensor:
@@ -56,7 +35,7 @@ class TokenHead(PlaceHead):
         labels: The tags. Entities are those of tags such as ``B-PER``; other tags have none.
     """
 
-    kind = "tokens"
+    kind = TOKENS
     auto = "AutoModelForTokenClassification"
     per_word = True
     statistics = ("loss", "right", "words", "found", "predicted", "annotated")
@@ -77,7 +56,7 @@ class TokenHead(PlaceHead):
 
     def __init__(self, labels: Sequence[str] = ()) -> None:
         super().__init__(labels)
-        prefixes, kinds = zip(*(_parts(label) for label in labels), strict=True) if labels else ((), ())
+        prefixes, kinds = zip(*(parts_of_tag(label) for label in labels), strict=True) if labels else ((), ())
         self.have_entities = any(prefix != "O" for prefix in prefixes)
         numbers = {kind: number for number, kind in enumerate(dict.fromkeys(("", *kinds)))}
         # Last: the tag outside of every entity, which padding has.

@@ -15,7 +15,7 @@ from bertsecrets.ablation.scoring import influences
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.task_heads import METRICS
-from bertsecrets.task_heads.base import Array
+from bertsecrets.task_heads.metric import Array
 
 
 @settings(max_examples=100, deadline=None)

@@ -17,7 +17,7 @@ from bertsecrets.data.sources.demo import PARTS_OF_SPEECH
 from bertsecrets.data.tags import annotated_words, note_on_tags, tag_numbers, tagged_windows
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.task_heads.places import IGNORED
+from bertsecrets.task_heads.labels import IGNORED
 
 BIO = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 CONLL = """\

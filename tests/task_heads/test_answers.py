@@ -33,7 +33,8 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import Predictions, score_logits
-from bertsecrets.task_heads.answers import LONGEST_ANSWER, AnswerHead, Answers, Passage, best_spans
+from bertsecrets.task_heads.answers import LONGEST_ANSWER, AnswerHead, Passage, best_spans
+from bertsecrets.task_heads.labels import Answers
 
 MAX, OVERLAP = 24, 8
 TASK = Task(name="questions", kind="answers", metrics=("exact_match", "answer_f1"), texts=2)

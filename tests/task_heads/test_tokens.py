@@ -19,7 +19,7 @@ from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
-from bertsecrets.task_heads.places import IGNORED
+from bertsecrets.task_heads.labels import IGNORED
 from bertsecrets.task_heads.tokens import TokenHead
 
 BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

@@ -14,7 +14,7 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import CONF, shown
-from bertsecrets.task_heads.answers import Answers
+from bertsecrets.task_heads.labels import Answers
 
 TRAIN, VALIDATION = "train", "validation"
 """Names of the training split and of the usual evaluation split."""

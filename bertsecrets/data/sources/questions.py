@@ -13,7 +13,7 @@ from bertsecrets.data.sources.demo import demo_examples
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
-from bertsecrets.task_heads.answers import Answers
+from bertsecrets.task_heads.labels import Answers
 
 GROUPS = ("title", "context")
 """What ``data.group`` may name in a SQuAD file: the article, or the paragraph."""

@@ -36,8 +36,7 @@ from bertsecrets.data.task import HubLayout, TableLayout, Task, TsvLayout
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.formatting import counted
 from bertsecrets.settings import shown
-from bertsecrets.task_heads.answers import AnswerHead, Answers
-from bertsecrets.task_heads.places import IGNORED
+from bertsecrets.task_heads.labels import ANSWERS, IGNORED, Answers
 
 _SEPARATORS = (",", ";", "\t")
 DOCUMENT = "document"
@@ -130,7 +129,7 @@ class TableSource:
                 if not isinstance(text, str):
                     raise UserError(f"{table.place(index)}: column '{column}' contains {shown(text)}; expected a text.")
                 check_length(text, f"{table.place(index)}: column '{column}'")
-            if self.task.kind == AnswerHead.kind:
+            if self.task.kind == ANSWERS:
                 place = table.place(index)
                 answers = None if label is None else answers_of(label, texts[1], self.task.unanswerable, place)
                 examples.append(Example(index, tuple(texts), answers))
