@@ -89,6 +89,15 @@ class MaskedHead(PlaceHead):
         loss_B = self.losses(output, label_B)
         return torch.stack([loss_B, right_B, masked_B, -loss_B * masked_B], -1).float()
 
+    def numbers(self, answer_F: Tensor) -> dict[str, float]:
+        loss, right, masked, log_likelihood = answer_F.tolist()
+        count = max(masked, 1)
+        return {"share of words predicted": right / count, "log-likelihood": log_likelihood / count, "loss": loss}
+
+    def described(self, answer_F: Tensor) -> str:
+        _, right, masked, log_likelihood = answer_F.tolist()
+        return f"{right:,.0f} of {masked:,.0f} words predicted, log-likelihood {log_likelihood / max(masked, 1):.2f}"
+
     def merit(self, answer_NF: Tensor) -> Tensor:
         return answer_NF[:, 1]
 

@@ -198,6 +198,7 @@ def test_the_baseline_answers_with_the_commonest_word_and_the_shares_of_all() ->
     two, one = np.log(2 / 3), np.log(1 / 3)
     expected = [[-two, 2, 2, 2 * two], [-one, 0, 1, one], [0, 0, 0, 0]]
     assert answer_NF.numpy() == pytest.approx(np.array(expected), abs=1e-6)
+    assert MaskedHead().described(answer_NF.sum(0)) == "2 of 3 words predicted, log-likelihood -0.64"
 
 
 def test_any_task_of_texts_has_masked_words() -> None:
