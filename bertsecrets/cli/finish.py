@@ -149,9 +149,10 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
     if head.statistics:
         answer = ""
         for name in module.evaluation_names:
-            _, answer_NF, _ = _collected(module, name)
-            # As they were evaluated: a sentence may be several windows.
-            of_name, baseline_NF = head.baseline([one.label for one in data.evaluation_dataset(name).examples])
+            index_N, answer_NF, _ = _collected(module, name)
+            # As they were evaluated: a sentence may be several windows, and windows may have one answer together.
+            label_of = {one.index: one.label for one in data.evaluation_dataset(name).examples}
+            of_name, baseline_NF = head.baseline([label_of[index] for index in index_N.tolist()])
             answer = answer or of_name
             sets[name] = replace(set_scores_of_statistics(answer_NF, baseline_NF, data.task), model=module.scores[name])
         return RunScores(sets, answer, step, seconds, tuple(notes))
