@@ -128,11 +128,14 @@ class PairedPredictions:
         cluster_N = self.cluster_N
         return value_XN if cluster_N is None else by_cluster(value_XN, cluster_N)
 
-    @property
-    def moved_VN(self) -> NDArray[np.bool_]:
-        """Which predictions of each variant differ from the clean ones."""
-        moved_VN: NDArray[np.bool_] = self.prediction_VN != self.clean_N
-        return moved_VN if moved_VN.ndim == 2 else np.asarray(moved_VN.any(-1))
+    def moved(self, metric: Metric) -> NDArray[np.bool_]:
+        """Which predictions of each variant differ from the clean ones, ``[V, N]``, as far as a metric reads them."""
+        if not metric.of_statistics:
+            return np.asarray(self.prediction_VN != self.clean_N)
+        clean_1NF, feature_VNF = (
+            metric.features(self.label_N, answer_VNF) for answer_VNF in (self.clean_N[None], self.prediction_VN)
+        )
+        return np.asarray((feature_VNF != clean_1NF).any(-1))
 
     def discordant(self, metric: Metric) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Numbers of examples that each variant loses and wins, ``[V]`` each, for a metric of events."""
@@ -151,7 +154,7 @@ class PairedPredictions:
         """The score of the unedited model, and those of the variants, ``[V]``."""
         baseline = float(scores(metric, self.label_N, self.clean_N[None])[0])
         # Sums in a different order may differ in the last digit; unchanged predictions get exactly the baseline.
-        unchanged_V = ~self.moved_VN.any(-1)
+        unchanged_V = ~self.moved(metric).any(-1)
         return baseline, np.where(unchanged_V, baseline, scores(metric, self.label_N, self.prediction_VN))
 
     def is_defined(self, metric: Metric) -> bool:

@@ -51,7 +51,7 @@ def _spared(metric: Metric, mode: str, paired: PairedPredictions, judging: Judgi
     p_MV, unchanged_MV = p_against_margins(metric, paired, margin_M), p_if_unchanged(metric, paired, margin_M)
     # One-sided limits. A level below one half has no such tail.
     loss_V = losses_ruled_out(metric, paired, min(1 - level, (1 - 1e-9) / 2))
-    unchanged = np.flatnonzero(~paired.moved_VN.any(-1)).tolist()
+    unchanged = np.flatnonzero(~paired.moved(metric).any(-1)).tolist()
     of_unchanged = (
         losses_ruled_out(metric, paired.of(unchanged), min(1 - level, (1 - 1e-9) / 2) / heads)
         if unchanged

@@ -222,7 +222,7 @@ def effects_of(metric: Metric, paired: PairedPredictions, judging: Judging) -> t
 
 def _flips(metric: Metric, paired: PairedPredictions) -> Array:
     """The share of examples whose prediction changes; for scores, the mean absolute change."""
-    moves_VN = np.abs(paired.prediction_VN - paired.clean_N) if metric.correlates else paired.moved_VN
+    moves_VN = np.abs(paired.prediction_VN - paired.clean_N) if metric.correlates else paired.moved(metric)
     return np.asarray(moves_VN.mean(-1))
 
 
@@ -545,7 +545,7 @@ def _largest(metric: Metric, paired: PairedPredictions, influence_VN: Array) -> 
         return flip_V, flip_V
     largest_V2 = size * np.tile(largest_moves(metric, label_N, clean_N), (len(prediction_VN), 1))
     observed_V2 = np.stack([-influence_VN.min(-1), influence_VN.max(-1)], -1).clip(min=0) / paired.units
-    moved_VN = paired.moved_VN
+    moved_VN = paired.moved(metric)
     moved_VU = moved_VN if paired.cluster_N is None else cluster_sums(moved_VN, paired.cluster_N) > 0
     many_V = moved_VU.sum(-1) >= _FEW_MOVED
     largest_V2 = np.where(many_V[:, None], observed_V2, largest_V2)

@@ -15,6 +15,7 @@ from transformers import AutoModelForTokenClassification, PreTrainedModel
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
@@ -185,3 +186,16 @@ def test_the_baseline_gives_every_word_the_commonest_tag() -> None:
     answer, answer_NF = TokenHead(BIO).baseline([(0, 1, 0), (0, 3)])
     assert answer == "O"
     assert answer_NF[:, 1:].tolist() == [[2, 3, 0, 0, 1], [1, 2, 0, 0, 1]]
+
+
+def test_an_example_is_changed_if_what_a_metric_reads_is_another_number() -> None:
+    """Another loss alone is no other answer; a tag that is wrong now is one for accuracy and not for entities."""
+    clean_NF = np.tile([0.5, 4.0, 5.0, 1.0, 2.0, 2.0], (3, 1))
+    other_VNF = np.stack([clean_NF, clean_NF])
+    other_VNF[0, :, 0] = 0.9
+    other_VNF[1, 1, 1] = 3.0
+    paired = PairedPredictions(np.zeros(3), clean_NF, other_VNF)
+    flips = {
+        name: judge(metric, paired, Judging(resamples=10)).flips.tolist() for name, metric in TokenHead.metrics.items()
+    }
+    assert flips == {"token_accuracy": [0, pytest.approx(1 / 3)], "entity_f1": [0, 0]}
