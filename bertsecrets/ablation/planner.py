@@ -124,7 +124,7 @@ class Pilot:
                 "with a run without groups, and use as many groups as the plan requires examples."
             )
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
-        if metric.of_classes:
+        if metric.flips:
             pairs = np.stack([sweep.discordant(metric) for sweep in sweeps], 1)
             moves_SVN = np.stack([sweep.net_wins(metric).astype(np.float64) for sweep in sweeps])
             harm = typical_harm(metric, first.label_N, first.clean_N)
@@ -138,7 +138,7 @@ class Pilot:
             of_set, alone = "stderr", variance_SV[0]
         of_layers = [other[of_set] for other in LAYER.of(others)]
         # The value of the median layer, or of all heads together.
-        set_flips = float(np.median(of_layers)) ** (1 if metric.of_classes else 2) if of_layers else alone.sum()
+        set_flips = float(np.median(of_layers)) ** (1 if metric.flips else 2) if of_layers else alone.sum()
         return cls(
             metric=metric,
             count=count,
@@ -161,7 +161,7 @@ class Pilot:
     @property
     def of_classes(self) -> bool:
         """Whether the metric scores predicted classes, which flip, rather than numbers, which shift."""
-        return self.metric.of_classes
+        return self.metric.flips
 
     @property
     def effective_margin(self) -> float:

@@ -293,6 +293,6 @@ def _least_stderr(sweeps: Sequence[RunSweep], level: float) -> Array:
 
     Computed from the mean width of the single runs' intervals, which are valid there.
     """
-    flips_V = sum((sweep.prediction_VN != sweep.clean_N).sum(-1) for sweep in sweeps)
+    flips_V = sum(sweep.moved(sweep.metric).sum(-1) for sweep in sweeps)
     width_V = np.mean([[row["high"] - row["low"] for row in sweep.rows] for sweep in sweeps], axis=0)
     return np.where(np.asarray(flips_V) < FEW_FLIPS, stderr_of_width(width_V, level), 0.0)

@@ -151,10 +151,14 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
         for name in module.evaluation_names:
             index_N, answer_NF, _ = _collected(module, name)
             # As they were evaluated: a sentence may be several windows, and windows may have one answer together.
-            label_of = {one.index: one.label for one in data.evaluation_dataset(name).examples}
-            of_name, baseline_NF = head.baseline([label_of[index] for index in index_N.tolist()])
+            example_of = {one.index: one for one in data.evaluation_dataset(name).examples}
+            examples = [example_of[index] for index in index_N.tolist()]
+            of_name, baseline_NF = head.baseline([one.label for one in examples])
             answer = answer or of_name
-            sets[name] = replace(set_scores_of_statistics(answer_NF, baseline_NF, data.task), model=module.scores[name])
+            groups = [one.group for one in examples if one.group is not None]
+            units = groups if len(groups) == len(examples) else None
+            scores = set_scores_of_statistics(answer_NF, baseline_NF, data.task, units)
+            sets[name] = replace(scores, model=module.scores[name])
         return RunScores(sets, answer, step, seconds, tuple(notes))
     constant = data.constant_prediction()
     for name in module.evaluation_names:

@@ -218,12 +218,22 @@ def scores_of_statistics(answer_NF: Tensor, task: Task) -> dict[str, float]:
     return {name: float(task.head.metrics[name].score(mean_1F)[0]) for name, mean_1F in means.items()}
 
 
-def set_scores_of_statistics(answer_NF: Tensor, baseline_NF: Tensor, task: Task) -> SetScores:
+def set_scores_of_statistics(
+    answer_NF: Tensor, baseline_NF: Tensor, task: Task, groups: Sequence[int] | None = None
+) -> SetScores:
     """Every metric of answers that are statistics, and of those of a majority baseline on the same examples.
 
-    Which is better is told by the sign test over examples.
+    Which is better by the first metric is told by the sign test over examples, or over groups.
+
+    Args:
+        answer_NF, baseline_NF: The answers.
+        task: The task.
+        groups: The group of each example; None if they are independent.
     """
-    better_N = task.head.merit(answer_NF) - task.head.merit(baseline_NF)
+    better_N = task.head.merit(answer_NF, task.metrics[0]) - task.head.merit(baseline_NF, task.metrics[0])
+    if groups is not None:
+        _, unit_N = torch.tensor(groups).unique(return_inverse=True)
+        better_N = torch.zeros(int(unit_N.max()) + 1, dtype=better_N.dtype).index_add_(0, unit_N, better_N)
     won, lost = int((better_N > 0).sum()), int((better_N < 0).sum())
     p = float(binomtest(won, won + lost, alternative="greater").pvalue) if won + lost else 1.0
     of_model, of_baseline = (scores_of_statistics(one_NF, task) for one_NF in (answer_NF, baseline_NF))

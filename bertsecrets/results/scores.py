@@ -17,6 +17,9 @@ from bertsecrets.statistics.replicates import Interval, interval_over_seeds, mea
 CORRELATIONS = ("matthews", "pearson", "spearman")
 """The metrics that are correlations."""
 
+UNBOUNDED = ("pseudo_log_likelihood",)
+"""The metrics that are no share or correlation."""
+
 FISHER = ("pearson", "spearman")
 """Correlations whose Fisher z has a variance that depends only on the number of examples; Matthews' also depends on
 class shares.
@@ -198,8 +201,8 @@ def score_interval(metric: str, values: Sequence[float], count: int) -> Interval
     unknown = not np.isfinite(interval_S3).all()
     interval = mean_interval(values, _LEVEL) if unknown else interval_over_seeds(interval_S3, _LEVEL)
     # With few seeds, Student's t extends far beyond the metric's range.
-    least = -1.0 if metric in CORRELATIONS else 0.0
-    return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
+    least, most = (-math.inf, math.inf) if metric in UNBOUNDED else (-1.0 if metric in CORRELATIONS else 0.0, 1.0)
+    return replace(interval, low=max(interval.low, least), high=min(interval.high, most))
 
 
 def _over_examples(metric: str, value: float, count: int) -> tuple[float, float]:

@@ -161,8 +161,8 @@ class AnswerHead(TaskHead):
         exact, f1 = answer_F[_EXACT].item(), answer_F[_F1].item()
         return f"{exact:,.0f} right, F1 {f1:,.2f} in sum"
 
-    def merit(self, answer_NF: Tensor) -> Tensor:
-        return answer_NF[:, _F1]
+    def merit(self, answer_NF: Tensor, metric: str) -> Tensor:
+        return answer_NF[:, _EXACT if metric == "exact_match" else _F1]
 
     def baseline(self, labels: Sequence[Any]) -> tuple[str, Tensor]:
         """No answer to every question."""

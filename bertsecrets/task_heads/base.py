@@ -173,8 +173,10 @@ class TaskHead(ABC):
         """The training loss of a batch, float32."""
         return self.losses(output.float(), label_B).mean()
 
-    def merit(self, answer_NF: Tensor) -> Tensor:
-        """How good each answer is, ``[N]``, to compare it with the majority baseline's on the same example."""
+    def merit(self, answer_NF: Tensor, metric: str) -> Tensor:
+        """How good each answer is by a metric, ``[N]``, to compare it with the majority baseline's on the same
+        example.
+        """
         raise NotImplementedError(f"{type(self).__name__} counts statistics without saying which answer is better.")
 
     def baseline(self, labels: Sequence[Any]) -> tuple[str, Tensor]:

@@ -98,8 +98,8 @@ class MaskedHead(PlaceHead):
         _, right, masked, log_likelihood = answer_F.tolist()
         return f"{right:,.0f} of {masked:,.0f} words predicted, log-likelihood {log_likelihood / max(masked, 1):.2f}"
 
-    def merit(self, answer_NF: Tensor) -> Tensor:
-        return answer_NF[:, 1]
+    def merit(self, answer_NF: Tensor, metric: str) -> Tensor:
+        return answer_NF[:, 1] if metric == "masked_accuracy" else -answer_NF[:, 0]
 
     def baseline(self, labels: Sequence[Any]) -> tuple[str, Tensor]:
         """The commonest of the chosen tokens, with the shares of all of them as probabilities."""

@@ -91,9 +91,16 @@ class Metric:
         """Whether it is a correlation of numbers, which location and scale do not change."""
         return not self.of_classes and not self.of_statistics
 
+    @property
+    def flips(self) -> bool:
+        """Whether predictions are right or wrong as a whole, so that a change is of some that are lost and won."""
+        return self.of_classes and (self.events or not self.of_statistics)
+
     def right(self, label_N: Array, prediction_VN: Array) -> NDArray[np.bool_]:
-        """Which predictions are right, of a metric of events."""
-        return np.asarray(self.features(label_N, prediction_VN)[..., 0] == 1)
+        """Which predictions are right, where predictions flip."""
+        if self.of_statistics:
+            return np.asarray(self.features(label_N, prediction_VN)[..., 0] == 1)
+        return np.asarray(prediction_VN == label_N)
 
 
 def moments(y_N: Array, x_VN: Array) -> Array:

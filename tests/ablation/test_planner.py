@@ -243,3 +243,12 @@ def test_the_promised_share_is_settled(flips: float) -> None:
         undecided += len(open_heads)
         settled += sum(again[v] in (NEEDED, DISPENSABLE) for v in open_heads)
     assert 0.76 <= settled / undecided <= 0.86
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "macro_f1", "matthews"])
+def test_lost_and_won_examples_are_those_of_the_predictions(metric: str) -> None:
+    generator = np.random.default_rng(0)
+    label_N, clean_N, other_N = generator.integers(0, 2, (3, 200)).astype(float)
+    lost, won = PairedPredictions(label_N, clean_N, other_N[None]).discordant(METRICS[metric])
+    right_N, now_N = clean_N == label_N, other_N == label_N
+    assert (lost[0], won[0]) == ((right_N & ~now_N).sum(), (~right_N & now_N).sum())
