@@ -53,6 +53,7 @@ class Shown:
         each: Columns with sentences of their own, on their highest head and by layer; empty for one on the first
             column.
         beyond: A number above which these sentences count heads and layers; None for no count.
+        says: What a head above it does, for titles: a format of ``value`` and ``label``; empty for none.
         by_layer: Columns drawn as dots by layer, and the panel of each.
         level: A column whose mean is a line there, and its name; empty for none.
         history: Columns drawn over training steps.
@@ -70,6 +71,7 @@ class Shown:
     unchanged: float | None = None
     each: tuple[str, ...] = ()
     beyond: float | None = None
+    says: str = ""
     by_layer: Mapping[str, str] = field(default_factory=dict)
     level: tuple[str, str] | None = None
     history: tuple[str, ...] = ()

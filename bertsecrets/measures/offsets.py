@@ -59,7 +59,8 @@ def offset_label(offset: int) -> str:
 
 def _shown(offsets: Sequence[int]) -> Shown:
     labels = {column_name(offset): offset_label(offset) for offset in offsets}
-    return Shown(each=tuple(labels), beyond=0.5, by_layer=labels)
+    says = "gives {value} of its attention to the {label}"
+    return Shown(each=tuple(labels), beyond=0.5, says=says, by_layer=labels)
 
 
 class Offsets(Measure):

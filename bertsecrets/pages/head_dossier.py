@@ -30,7 +30,7 @@ from bertsecrets.reporting.overview import ANNOUNCED, DisabledHeads, view_step
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.files import on_page
-from bertsecrets.results.formatting import MISSING, head_label, low_to_high, number, p_value, shortened
+from bertsecrets.results.formatting import MISSING, head_label, low_to_high, lower_first, number, p_value, shortened
 from bertsecrets.results.progress import progress_over, reported
 from bertsecrets.results.run import Run
 from bertsecrets.results.verdicts import WORDS
@@ -128,7 +128,18 @@ def head_dossier(run: Run, layer: int, head: int, *, progress: bool = False) -> 
     if swept is not None:
         strength = _with_correlation(strength, attention.share_N, swept.change_of(dataset.examples))
     sections = [_decided(run, swept, data, dataset.examples), strength, _pairs(attention)]
-    return HeadDossier(_page(run, disabled, (layer, head), sections, name, len(dataset)))
+    page = _page(run, disabled, (layer, head), sections, name, len(dataset))
+    changes = "" if swept is None else sections[0].findings[0].partition(":")[0].rstrip(".")
+    return HeadDossier(replace(page, title=f"{page.title}{_does(changes, attention)}"))
+
+
+def _does(changes: str, attention: HeadAttention) -> str:
+    """What a head does, for the end of a title: how answers change without it, and the pair it attends to most."""
+    parts = [lower_first(changes)] if changes else []
+    if attention.pairs:
+        pair = attention.pairs[0]
+        parts.append(f"it attends most from “{pair.query}” to “{pair.key}” ({number(pair.weight, 2)})")
+    return "".join(f"; {part}" for part in parts)
 
 
 def attention_of_head(

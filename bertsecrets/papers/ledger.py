@@ -17,6 +17,7 @@ from bertsecrets.papers.statements.judge import (
     VERDICTS,
     Cell,
     Entry,
+    counted,
     depends_on,
     expected_false,
     judged,
@@ -29,7 +30,7 @@ from bertsecrets.present.report.content import NextStep, Report, Section, Table
 from bertsecrets.present.report.page import write_report
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.files import write_text
-from bertsecrets.results.formatting import MISSING, p_value
+from bertsecrets.results.formatting import MISSING, listed, p_value
 from bertsecrets.results.run import code_of
 
 MARKDOWN = "statements.md"
@@ -88,7 +89,7 @@ class Ledger:
         # Sections 1 and 2 are the overview and the table by model.
         links = [f"#section-{index + 3}" for index in range(len(listed))]
         report = Report(
-            title="Published statements about heads, tested on your models",
+            title=_title(entries),
             subtitle=f"{len(entries)} statements, from {len(runs)} run{'s' * (len(runs) > 1)}",
             facts=[
                 ("models", ", ".join(sorted({subject.model for subject in tuned})) or MISSING),
@@ -133,6 +134,15 @@ def _steps(entries: Sequence[Entry]) -> list[NextStep]:
         NextStep(f"To test “{first}”{f' and {len(others)} more' * bool(others)}", command)
         for command, (first, *others) in sorted(lacking.items(), key=lambda item: -len(item[1]))
     ]
+
+
+def _title(entries: Sequence[Entry]) -> str:
+    """How many statements hold and how many do not, where any has a verdict."""
+    told = [entry.verdict for entry in entries if measured(entry) and entry.verdict != UNTOLD]
+    if not told:
+        return "None of these published statements about heads can be judged from these runs"
+    statements = f"{len(entries)} published statement{'s' * (len(entries) > 1)} about heads"
+    return f"Of {statements}, {listed(counted(told))}"
 
 
 def counts_in_words(entries: Sequence[Entry]) -> list[str]:

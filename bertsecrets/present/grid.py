@@ -94,8 +94,22 @@ def grid_section(view: MeasureView) -> Section | None:
         [*blocks, *_by_layer(view), *_over_steps(view, marked)],
         descriptive=True,
         head=_extreme(grids[first][0], shown.lowest) if first in drawn and not view.of_layers else None,
+        news=_news(view, [column for column in told if column in drawn]),
     )
     return _ranked(view, first, foremost, section) if shown.verb and first in drawn else section
+
+
+def _news(view: MeasureView, columns: Sequence[Column]) -> str:
+    """What the head with the highest number of all columns does, if it is above ``view.shown.beyond``; else empty."""
+    shown = view.shown
+    if not shown.says or shown.beyond is None or not columns:
+        return ""
+    top = {column: float(np.nanmax(view.value(column.name))) for column in columns}
+    column = max(columns, key=lambda column: top[column])
+    if top[column] <= shown.beyond:
+        return ""
+    name = head_label(*highest(view.value(column.name)))
+    return f"{name} {shown.says.format(value=number(top[column]), label=column.label)}"
 
 
 def _listed(view: MeasureView, column: Column) -> list[HeadLine]:

@@ -13,7 +13,7 @@ from bertsecrets.present.grid import grid_comparison, highest
 from bertsecrets.present.kit import block
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import MISSING, head_label, number
+from bertsecrets.results.formatting import MISSING, are, head_label, number
 from bertsecrets.results.run import INITIAL, TRAINING
 from bertsecrets.results.views import Comparison, MeasureView
 
@@ -72,6 +72,7 @@ def section(view: MeasureView) -> Section | None:
             block("patterns_heads", "The pattern of each head", pattern_grid, share_LHC=share_LHC, note=note),
             *steps,
         ],
+        news=_news(share_LHC),
     )
 
 
@@ -153,6 +154,14 @@ def _main(share_LHC: Array, share_C: Array) -> str:
         f"({share_C[most]:.0%}); of {main_LH.size} heads {(main_LH >= 0).sum()} show one pattern in at least half of "
         f"their maps{': ' * bool(named)}{named}."
     )
+
+
+def _news(share_LHC: Array) -> str:
+    """The pattern that most heads show in at least half of their maps; empty if no head shows one."""
+    main_LH = dominant_patterns(share_LHC)
+    counts = {pattern_label(name): int((main_LH == index).sum()) for index, name in enumerate(PATTERNS)}
+    most = max(counts, key=lambda name: counts[name])
+    return f"{counts[most]} of {main_LH.size} heads {are(counts[most])} {most}" if counts[most] else ""
 
 
 def _highest(share_LH: Array) -> str:

@@ -12,7 +12,7 @@ from bertsecrets.present.figures.pruning import CurvePoint, kept_scores, pruning
 from bertsecrets.present.figures.style import sample_size, seeds_in_words
 from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table
 from bertsecrets.pruning.experiment import KEPT
 from bertsecrets.pruning.rows import CONTROLS, RANDOM, Group, Point, Pruned, Removed, Search, Timing
 from bertsecrets.results.estimate import Estimate
@@ -26,6 +26,7 @@ from bertsecrets.results.formatting import (
     percent,
     rounded_up,
 )
+from bertsecrets.results.run import Run
 from bertsecrets.results.scores import INTERVALS, RunScores, score_interval
 from bertsecrets.results.views import Comparison, MeasureView
 from bertsecrets.statistics.replicates import Interval, mean_interval
@@ -68,7 +69,8 @@ def section(view: MeasureView) -> Section | None:
             ),
             _costs_figure(pruned),
         ],
-        summary=answer_in_words(pruned),
+        summary=answer_in_words(pruned) + (f" {knee}" if (knee := _begins_in_words(pruned)) else ""),
+        steps=_steps(view.run, pruned),
     )
 
 
@@ -120,11 +122,13 @@ def answer_in_words(pruned: Pruned) -> str:
     if chosen.holds and not chosen.asked:
         how = "with fine-tuning" if search.recovery_epochs else "without training"
         return f"{removed} can go together, {how}: {verdict}"
-    at_most = f"{search.metric} loses at most {number(rounded_up(chosen.bound), 1)} points; "
+    at_most = f"{search.metric} loses at most {number(rounded_up(chosen.bound), 1)} points"
     start = f"With {chosen.kept} of {search.heads} heads"
     if not chosen.asked:
         start = f"With {removed} removed together and {'fine-tuning' if search.recovery_epochs else 'no training'}"
-    return f"{start}, {at_most if chosen.bound >= search.margin else ''}{verdict}"
+    if chosen.bound >= search.margin:
+        return f"{start}, {at_most}{lost_most_in_words(pruned.groups)}."
+    return f"{start}, {verdict}"
 
 
 def guarantee_in_words(pruned: Pruned) -> str:
@@ -197,15 +201,55 @@ def search_in_words(search: Search) -> str:
     )
 
 
-def knee_in_words(pruned: Pruned) -> str:
-    """Where the loss of the chosen order starts: from there on, the interval of every smaller model is below 0."""
-    metric, total = pruned.search.metric, pruned.search.heads
+def _begins_in_words(pruned: Pruned) -> str:
+    """Where the loss of the chosen order begins, in a short sentence; empty without a curve."""
+    points, start = _knee(pruned)
+    if not points:
+        return ""
+    if start == len(points):
+        return f"No loss is significant down to {points[-1].kept} heads."
+    if start == 0:
+        return f"The score falls from the first step on, at {points[0].kept} heads."
+    return f"The loss begins between {points[start - 1].kept} and {points[start].kept} heads."
+
+
+def _steps(run: Run, pruned: Pruned) -> list[NextStep]:
+    """The loss that is ruled out, where the one that was asked for is not."""
+    chosen = pruned.chosen
+    if chosen.holds or chosen.bound < pruned.search.margin:
+        return []
+    loss = rounded_up(chosen.bound)
+    needed = (
+        ""
+        if chosen.needed is None or chosen.hopeless or chosen.needed > _OUT_OF_REACH
+        else (f" ({chosen.needed:,} examples could rule out {in_points(pruned.search.margin)})")
+    )
+    return [
+        NextStep(
+            f"How many heads can go if a loss of {number(loss, 1)} points is acceptable?{needed}",
+            f"{run.analyze_command} analysis=prune prune.max_loss={loss:g}",
+            "a few minutes",
+        )
+    ]
+
+
+def _knee(pruned: Pruned) -> tuple[list[Point], int]:
+    """The points of the chosen order with a score, from most heads to fewest, and the first of those from which on
+    the interval of each lies below 0.
+    """
     points = sorted(
         (point for point in pruned.order if math.isfinite(point.change.value)), key=lambda point: -point.kept
     )
     start = len(points)
     while start and points[start - 1].change.high < 0:
         start -= 1
+    return points, start
+
+
+def knee_in_words(pruned: Pruned) -> str:
+    """Where the loss of the chosen order starts: from there on, the interval of every smaller model is below 0."""
+    metric, total = pruned.search.metric, pruned.search.heads
+    points, start = _knee(pruned)
     if not points:
         return ""
     by = f"By {points[0].label},"

@@ -8,6 +8,7 @@ from bertsecrets.present.report.content import Colouring, NextStep, Overview, Se
 from bertsecrets.reporting.answer import answers
 from bertsecrets.reporting.heads_together import HeadsTogether
 from bertsecrets.reporting.overview import DisabledHeads, next_steps, overview, scores_in_words
+from bertsecrets.results.formatting import upper_first
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.views import MeasureView
@@ -160,8 +161,15 @@ def _first_head(sections: Iterable[Section]) -> tuple[int, int] | None:
 
 
 def _analysis_title(found: Found, leads: Mapping[str, Section]) -> str:
-    """The answer of an analysis in a sentence; without any, what it is about."""
+    """The answer of an analysis in a sentence; without any, what it is about.
+
+    A measure of which a page only knows the highest head leaves the title to those that found something.
+    """
     sections = found.in_order(leads).values()
+    news = [section.news for section in sections if section.news]
+    told = [section for section in sections if section.findings]
+    if news and told and told[0].descriptive:
+        return f"{upper_first('; '.join(news[:2]))}."
     titles = [view.title for view in found.views.values() if view.title]
     subject = titles[0] if len(titles) == 1 else "Attention heads"
     return (

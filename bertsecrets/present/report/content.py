@@ -272,6 +272,7 @@ class Section:
         commands: Commands to type, such as one that would add to it.
         steps: What to do next, with the same effect.
         unfolded: Whether the page shows it open.
+        news: What it found in a few words, without a full stop, for a title beside those of other sections.
         descriptive: Whether its findings only say which head has the highest number, which answers no question by
             itself.
     """
@@ -292,6 +293,7 @@ class Section:
     steps: Sequence["NextStep"] = ()
     unfolded: bool = False
     descriptive: bool = False
+    news: str = ""
 
     @property
     def line(self) -> str:
