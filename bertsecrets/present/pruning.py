@@ -207,10 +207,10 @@ def _begins_in_words(pruned: Pruned) -> str:
     if not points:
         return ""
     if start == len(points):
-        return f"No loss is significant down to {points[-1].kept} heads."
+        return f"No loss is significant down to {points[-1].kept} heads kept."
     if start == 0:
-        return f"The score falls from the first step on, at {points[0].kept} heads."
-    return f"The loss begins between {points[start - 1].kept} and {points[start].kept} heads."
+        return f"The score falls from the first step on, at {points[0].kept} heads kept."
+    return f"The loss begins between {points[start - 1].kept} and {points[start].kept} heads kept."
 
 
 def _steps(run: Run, pruned: Pruned) -> list[NextStep]:

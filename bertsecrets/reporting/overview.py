@@ -597,7 +597,11 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
     power, swept = only(found(run, Power), Power, mode=row["mode"]), only(found(run, Swept), Swept, mode=row["mode"])
     heads = f"{counted(unsettled, 'head')} {have(unsettled)} no verdict."
     examples = None if power is None else power.examples
-    settles = "" if examples is None else f" About {rounded(examples):,} examples would settle 80 % of them"
+    settles = (
+        ""
+        if examples is None
+        else f" About {rounded(examples):,} examples would settle {'80 % of them' if unsettled > 1 else 'it'}"
+    )
     whole = 0 if swept is None else swept.whole or 0
     disable = f"{run.analyze_command} analysis=disable"
     if examples is not None and examples <= whole:

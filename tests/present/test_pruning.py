@@ -10,6 +10,8 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.present.pruning import (
     PRESENTER,
+    _begins_in_words,
+    _steps,
     answer_in_words,
     guarantee_in_words,
     knee_in_words,
@@ -84,6 +86,30 @@ def test_the_title_of_the_page_is_the_outcome(asked: bool, holds: bool, expected
     ]
     lost = "class yes loses most, 0.800 → 0.700, −10.0 points (−16.0 to −4.0)"
     assert answer_in_words(replace(found, groups=groups)) == f"{expected}{end}; {lost}."
+
+
+def test_a_loss_that_is_not_ruled_out_is_offered_as_the_next_one(tmp_path: Path) -> None:
+    view = MeasureView(Run.open(make_run(tmp_path / "run")), Pruning().declaration())
+    outcome = chosen("exact", 65, change=-0.005, bound=0.0184, needed=408)
+    (step,) = _steps(view.run, pruned(outcome))
+    assert step.settles == (
+        "How many heads can go if a loss of 1.9 points is acceptable? (408 examples could rule out 1 point)"
+    )
+    assert step.command == f"{view.run.analyze_command} analysis=prune prune.max_loss=1.9"
+    assert _steps(view.run, pruned(replace(outcome, holds=True, bound=0.007))) == []
+
+
+@pytest.mark.parametrize(
+    ("highs", "words"),
+    [
+        ((0.01, -0.01, -0.02), "The loss begins between 60 and 40 heads kept."),
+        ((-0.01, -0.01, -0.02), "The score falls from the first step on, at 60 heads kept."),
+        ((-0.01, 0.01, 0.02), "No loss is significant down to 20 heads kept."),
+    ],
+)
+def test_the_title_says_where_the_loss_begins(highs: tuple[float, ...], words: str) -> None:
+    curve = [point("exact", kept, Estimate(-0.03, -0.05, high)) for kept, high in zip((60, 40, 20), highs, strict=True)]
+    assert _begins_in_words(replace(pruned(chosen("exact", 60)), points=curve)) == words
 
 
 def test_a_class_that_fails_alone_is_said_in_the_title() -> None:

@@ -17,6 +17,7 @@ from reporting.test_run_report import captured, trained
 
 from bertsecrets.ablation.rows import ABLATION, Power, Swept, Together
 from bertsecrets.grid import Column, Shown
+from bertsecrets.measures.offsets import Offsets
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Report, Section
 from bertsecrets.present.report.viewer import overview_data
@@ -321,6 +322,24 @@ def test_an_analysis_opens_on_the_head_of_its_first_finding(
     report = report_run(run, heads=2).report
     assert report.overview is not None
     assert report.overview.start == start
+
+
+@pytest.mark.parametrize(
+    ("highest", "title"),
+    [
+        (0.97, "Layer 0 · head 1 gives 0.970 of its attention to the previous token."),
+        (0.4, "Layer 0 · head 1 has the highest value of “previous token”, 0.400."),
+    ],
+)
+def test_measures_open_with_what_a_head_does_rather_than_with_a_highest_number(
+    highest: float, title: str, tmp_path: Path
+) -> None:
+    entropy = ("checkpoint", "entropy", {"bits": np.array([[1.0, 2.0, 0.5], [3.0, 0.1, 1.0]])})
+    previous = np.array([[0.1, highest, 0.2], [0.1, 0.1, 0.1]])
+    neighbours = {"previous": previous, "same": np.full((2, 3), 0.1), "next": np.full((2, 3), 0.1)}
+    run = analysis_of(tmp_path / "run", None, measured=[entropy, ("checkpoint", "offsets", neighbours)])
+    run.declare(Offsets(2, 3).declaration())
+    assert report_run(run, heads=2).report.title == title
 
 
 FINDING = "Layer 0 · head 1, chosen on other examples, answers best; next is layer 1 · head 2."
