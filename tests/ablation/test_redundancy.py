@@ -100,12 +100,12 @@ def test_a_pair_that_can_replace_each_other_is_redundant() -> None:
         *(row(f"r{i}", "random", f"0-{i + 2} 0-{i + 3}", **judged) for i in range(20)),
     ]
     paired = PairedPredictions(label_N, label_N, np.stack([label_N, label_N, harmed_N]))
-    columns = redundancy(rows, "accuracy", paired, ["a", "b", "g"], Judging(resamples=200))
+    columns = redundancy(rows, METRICS["accuracy"], paired, ["a", "b", "g"], Judging(resamples=200))
     assert columns.keys() == {"g"}
     assert columns["g"]["redundant"] is True
     assert columns["g"]["interaction"] == pytest.approx((harmed_N == label_N).mean() - 1)
     assert columns["g"]["p_controls"] == pytest.approx(1 / 21)
-    assert redundancy(rows[:2], "accuracy", paired, ["a", "b", "g"], Judging(resamples=200)) == {}
+    assert redundancy(rows[:2], METRICS["accuracy"], paired, ["a", "b", "g"], Judging(resamples=200)) == {}
 
 
 def called_redundant(simulations: int, replaceable: bool, count: int = 1000, heads: int = 3) -> float:

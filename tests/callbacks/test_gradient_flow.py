@@ -76,5 +76,5 @@ def test_sharded_weights_are_refused(tmp_path: Path) -> None:
     """The project's own strategy of trainer=fsdp, too."""
     module = SequenceClassifier(tiny_model("bert"), TOY, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
     trainer: Any = SimpleNamespace(strategy=ShardedStrategy())
-    with pytest.raises(UserError, match=r"whole weights.*~callbacks\.gradient_flow"):
+    with pytest.raises(UserError, match=r"unsharded weights.*~callbacks\.gradient_flow"):
         GradientFlow(Run(tmp_path, "run", "tiny", "toy", "pretrained")).on_fit_start(trainer, module)

@@ -96,7 +96,7 @@ def test_the_meaning_of_settings() -> None:
     no_numbers = top_level(lambda meaning: not meaning.numbers)
     assert {"progress", "logger", "save", "report", "tags"} <= no_numbers
     assert not {"seed", "task", "data", "ablation", "measure", "runs"} & no_numbers
-    assert top_level(lambda meaning: meaning.with_resume) == {"resume", "debug", "progress"}
+    assert top_level(lambda meaning: meaning.with_resume) == {"resume", "debug", "progress", "fail_if"}
     # A name means the same in every command that has it.
     every = [(name, meaning) for keys in COMMANDS.values() for name, meaning in meanings(keys).items()]
     for name in {name for name, _ in every}:

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import create_autospec
@@ -128,7 +129,7 @@ def test_the_card_states_scores_heads_and_the_command(run: Path, tmp_path: Path,
     assert (result.dataset_name, result.dataset_split, card.data.base_model) == ("demo_paraphrase", "validation", None)
     low, high = proportion_confint(306, 408, method="wilson")
     assert f"| val/accuracy | 0.750 | {low:.3f} to {high:.3f} | 0.575 | 408 |" in card.text
-    assert "2 are needed" in card.text
+    assert re.search(r"2 of \d+ heads disabled in turn.* are needed", card.text), card.text
     needed = [line for line in card.text.splitlines() if line.startswith("| layer ") and "head" in line]
     assert [line.split(" | ")[:2] for line in needed] == [
         ["| layer 1 · head 2", "−11.00"],
@@ -206,7 +207,7 @@ def test_a_sweep_of_a_later_analysis_is_used(run: Path, tmp_path: Path, configur
     assert [found.folder for found in analyses_of(Run.open(run), best, step=9)] == [analysis.resolve()]
     assert not analyses_of(Run.open(run), best, step=12)
     folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
-    assert "1 is needed" in (folder / "README.md").read_text("utf-8")
+    assert re.search(r"1 of \d+ heads disabled in turn.* is needed", (folder / "README.md").read_text("utf-8"))
     # An analysis from before the checkpoint was written is of other weights.
     os.utime(analysis / "finished.json", (1, 1))
     assert not analyses_of(Run.open(run), best, step=9)

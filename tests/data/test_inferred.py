@@ -386,7 +386,7 @@ def test_a_folder_in_the_layout_of_the_hub_serves_imdb(tmp_path: Path) -> None:
     [
         ({"train": rows([0, 1]).rename_column("text", "texts")}, "has no column 'text'; did you mean 'texts'?"),
         ({"training": rows([0, 1])}, "has no split 'train'; did you mean 'training'?"),
-        ({"train": rows([[0], [1]])}, "tasks with several labels per text are not supported"),
+        ({"train": rows([[0], [1]])}, "name the column of the words with data.text"),
         ({"train": rows([f"id{i}" for i in range(30)]).add_column("topic", ["a", "b"] * 15)}, "data.label=topic."),
         ({"train": rows([1, 1])}, "has only one class ('1'); expected at least two."),
     ],

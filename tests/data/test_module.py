@@ -200,11 +200,13 @@ def test_a_missing_mismatched_file_drops_its_set_with_a_warning(root: Path) -> N
 
 @pytest.mark.parametrize("path", sorted(CONFIG.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_file_of_conf_data_makes_a_module(path: Path, root: Path) -> None:
-    name = {"demo": "demo_paraphrase", "conllu": "ud_ewt", "coreference": "coreference"}.get(path.stem, "mrpc")
+    name = {"demo": "demo_paraphrase", "conllu": "ud_ewt", "coreference": "coreference", "squad": "squad"}.get(
+        path.stem, "mrpc"
+    )
     with initialize_config_dir(str(CONFIG.parent), **BASE):
         content = OmegaConf.to_container(compose("train", [f"data={path.stem}", f"task={name}"]).data, resolve=True)
     assert isinstance(content, dict)
-    if path.stem in ("tsv", "conllu", "coreference"):
+    if path.stem in ("tsv", "conllu", "coreference", "squad"):
         content["root"] = str(root)
     training = {"batch_size": 4, "max_length": 16, "learning_rate": 1e-4, "max_epochs": 1}
     chosen = task(name)

@@ -225,7 +225,7 @@ def test_the_analysis_writes_table_declaration_and_sink_heads(tmp_path: Path) ->
 
 def test_wrong_settings_are_reported() -> None:
     bare = context_of(tiny_model("bert"), Task(name="bare", metrics=(), texts=1))
-    with pytest.raises(UserError, match="Task 'bare' has no labels, so what turning attention away does"):
+    with pytest.raises(UserError, match="Task 'bare' has no labels, so the effect of redirecting attention"):
         InterveneOnSinks().check(bare)
     headless = context_of(tiny_model("bert"), tokenizer=SimpleNamespace(sep_token_id=3, cls_token_id=None))
     with pytest.raises(UserError, match=r"The tokenizer has no \[CLS\] token"):

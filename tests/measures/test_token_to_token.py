@@ -291,4 +291,4 @@ def test_what_does_not_fit_is_an_error_before_the_first_batch(recwarn: pytest.Wa
         TokenToToken(1, 1, {}, {"a": {"link": "head"}, "a_far": {"link": "head"}})
     pairs = {"verb_to_subject": PAIRS["verb_to_subject"], "coreferent": PAIRS["coreferent"]}
     TokenToToken(1, 1, {}, pairs).prepare(EncodedSplit([LONG], bert_tokenizer(), 64))
-    assert any("coreferent stay empty" in str(each.message) for each in recwarn)
+    assert any("coreferent are empty" in str(each.message) for each in recwarn)

@@ -148,9 +148,7 @@ def test_mistakes_are_errors() -> None:
     ):
         model(**tiny_batch())
     gate = HardConcrete(3, 4)
-    with pytest.raises(
-        UserError, match=r"'old.safetensors' are of 2 layers of 6 heads, but the model has 3 layers of 4"
-    ):
+    with pytest.raises(UserError, match=r"'old.safetensors' have 2 layers of 6 heads, but the model has 3 layers of 4"):
         gate.load(torch.zeros(2, 6), "old.safetensors")
     with pytest.raises(UserError, match=r"temperature 0, stretch -0.1 to 1.1"):
         HardConcrete(3, 4, temperature=0)

@@ -18,6 +18,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.pruning.scores import SCORES, columns_of, exact, find_score, removal_sets, table_of, with_controls
 from bertsecrets.pruning.sets import Situation, cost, evaluate_sets
 from bertsecrets.results.run import CHECKPOINT, TRAINING, Declaration, Run
+from bertsecrets.task_heads.sequence import ACCURACY
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
@@ -145,10 +146,10 @@ def test_results_of_sets_are_those_of_single_passes() -> None:
     sets = [frozenset({(0, 1)}), frozenset(), frozenset({(0, 1), (1, 2)}), frozenset({(0, 1)})]
     results = evaluate_sets(model, sets, batches(), TASK)
     assert results.loss_V == pytest.approx([naive_loss(model, heads) for heads in sets], abs=1e-5)
-    baseline, _ = results.scores("accuracy")
+    baseline, _ = results.scores(ACCURACY)
     accuracy_V = (results.prediction_VN == results.label_N).mean(-1)
     assert baseline == (results.clean_N == results.label_N).mean()
-    changes = results.estimates("accuracy", 0.95)
+    changes = results.estimates(ACCURACY, 0.95)
     assert [change.value for change in changes] == pytest.approx(accuracy_V - baseline)
     assert all(change.low <= change.value <= change.high for change in changes)
 

@@ -19,7 +19,7 @@ from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.files import write_parquet
 from bertsecrets.results.run import Run
-from bertsecrets.task_heads import TokenHead
+from bertsecrets.task_heads.tokens import TokenHead
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsecrets.data.example import Annotation, Example
-from bertsecrets.data.sources.demo import DEMO_TASKS, ROWS
+from bertsecrets.data.sources.demo import CORPORA, ROWS
 from tools.demo_corpora.corpus import generate
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for task in DEMO_TASKS:
+    for task in CORPORA:
         for split, rows in generate(task, arguments.seed).items():
             path = arguments.out / f"{task}.{split}.jsonl.gz"
             # Without a time stamp, so that the same rows are the same file.

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.demo import DEMO_TASKS, demo_examples
+from bertsecrets.data.sources.demo import CORPORA, demo_examples
 from tools.demo_corpora.corpus import overlap
 
 Features = NDArray[np.float64]
@@ -63,7 +63,7 @@ def bag_of_words_baseline(task: str) -> float:
 
 def main() -> None:
     print("| task | figure | constant | word overlap | bag of words |\n|---|---|---|---|---|")
-    for task in DEMO_TASKS:
+    for task in CORPORA:
         figure = "Pearson r" if task == "demo_similarity" else "accuracy"
         shared = "-" if task == "demo_sentiment" else f"{overlap_baseline(task):.3f}"
         print(f"| {task} | {figure} | {constant_baseline(task):.3f} | {shared} | {bag_of_words_baseline(task):.3f} |")

@@ -15,7 +15,10 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 
 ROWS = Path(__file__).resolve().parents[1] / "demo"
-DEMO_TASKS = ("demo_paraphrase", "demo_sentiment", "demo_similarity", "demo_nli", "demo_tags")
+CORPORA = ("demo_paraphrase", "demo_sentiment", "demo_similarity", "demo_nli")
+"""The corpora, each of which is a task."""
+
+DEMO_TASKS = (*CORPORA, "demo_tags")
 _TAGGED = "demo_paraphrase"
 """The corpus whose first sentences are those of ``demo_tags``."""
 PARTS_OF_SPEECH = (

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from bertsecrets.data.example import Annotation, Example, Word
-from bertsecrets.data.sources.demo import DEMO_TASKS, ROWS, demo_examples
+from bertsecrets.data.sources.demo import CORPORA, ROWS, demo_examples
 from bertsecrets.errors import UserError
 from tools.demo_corpora import baselines
 from tools.demo_corpora.__main__ import lines_of
@@ -25,7 +25,7 @@ from tools.demo_corpora.lexicon import ADJECTIVES, BY_CATEGORY, HYPERNYMS, NAMES
 from tools.demo_corpora.pairs import shared_meaning
 
 SPLITS = ("train", "validation", "test")
-PAIR_TASKS = tuple(task for task in DEMO_TASKS if task != "demo_sentiment")
+PAIR_TASKS = tuple(task for task in CORPORA if task != "demo_sentiment")
 UD_RELATIONS = {
     "acl:relcl", "advcl", "advmod", "amod", "aux", "aux:pass", "case", "cc", "conj", "cop", "det", "mark",
     "nmod:poss", "nsubj", "nsubj:pass", "nummod", "obj", "obl", "obl:agent", "obl:tmod", "punct", "root",
@@ -58,14 +58,14 @@ PLURALS = {"they", "them", "their"}
 rows_of = functools.cache(demo_examples)
 
 
-@pytest.fixture(params=DEMO_TASKS)
+@pytest.fixture(params=CORPORA)
 def corpus(request: pytest.FixtureRequest) -> dict[str, list[Example]]:
     return {split: rows_of(request.param, split) for split in SPLITS}
 
 
 @pytest.fixture(scope="module")
 def everything() -> dict[str, list[Example]]:
-    return {task: [row for split in SPLITS for row in rows_of(task, split)] for task in DEMO_TASKS}
+    return {task: [row for split in SPLITS for row in rows_of(task, split)] for task in CORPORA}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def sentences(everything: dict[str, list[Example]]) -> list[tuple[str, Annotatio
     return [pair for row in rows for pair in zip(row.texts, row.annotations, strict=True)]
 
 
-@pytest.mark.parametrize("task", DEMO_TASKS)
+@pytest.mark.parametrize("task", CORPORA)
 def test_the_package_ships_what_the_grammar_makes(task: str) -> None:
     for split, rows in generate(task).items():
         assert lines_of(rows) == gzip.decompress((ROWS / f"{task}.{split}.jsonl.gz").read_bytes())
@@ -266,7 +266,7 @@ def test_same_text_in_every_process() -> None:
         ).stdout.strip()
         for seed in ("1", "2")
     }
-    here = hashlib.sha256(repr([rows_of(task, "validation") for task in DEMO_TASKS]).encode()).hexdigest()
+    here = hashlib.sha256(repr([rows_of(task, "validation") for task in CORPORA]).encode()).hexdigest()
     assert digests == {here}
 
 
