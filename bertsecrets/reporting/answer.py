@@ -21,7 +21,7 @@ from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.disabled import rows_of
 from bertsecrets.results.formatting import are, counted, have, head_label, metric_label, number
-from bertsecrets.results.verdicts import INCONCLUSIVE, NEEDED, tally
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, tally
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import RankCorrelation, rank_correlation
 
@@ -178,7 +178,10 @@ def _needed_in_words(disabled: DisabledHeads, power: Power | None) -> str:
         first = f"{none} is needed." if most is None else f"{none} costs more than {most} points of {metric}."
         if ordered and ordered[0]["delta"] < 0:
             worst = ordered[0]
-            chance = "within the margin" if worst["significant"] else "not significant after correction"
+            chance = (
+                "significant alone, not among all heads" if worst["significant"] else "not significant after correction"
+            )
+            chance = "within the margin" if worst["verdict"] == DISPENSABLE else chance
             first += f" The largest loss, without {HEAD.label_of(worst)}, is {points_in_words(worst)}, {chance}."
     parts = [f"{spared} can be spared ({ruled_out_in_words(rows[0])})"] if spared else []
     parts += [f"{unknown} {have(unknown)} no verdict"] if unknown else []

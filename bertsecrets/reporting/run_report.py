@@ -339,6 +339,10 @@ def _scores_section(scores: RunScores) -> Section:
         ]
         for line in lines
     ]
+    names = {line.name.rpartition("/")[2] for line in lines}
+    wilson = " (Wilson's interval of an accuracy over examples)" * ("accuracy" in names)
+    of_f1 = " If that class is the negative one, its F1 is 0, which is easy to beat: compare the accuracy instead."
+    of_f1 *= {"f1", "accuracy"} <= names
     counts = [scores.sets[line.name.rpartition("/")[0]].count for line in lines]
     figure = partial(
         interval_rows,
@@ -359,15 +363,14 @@ def _scores_section(scores: RunScores) -> Section:
         ],
         [
             "The constant answer is the class that most examples of the first set have, or their mean score: a model "
-            "that does not beat it has learned nothing that its heads could show. If that class is the negative one, "
-            "its F1 is 0, which is easy to beat: compare the accuracy instead.",
+            f"that does not beat it has learned nothing that its heads could show.{of_f1}",
             *tested,
         ],
         [
             Table(
                 ["metric", "model", "95 % interval", "constant answer", "difference"],
                 rows,
-                "Scores (Wilson's interval of an accuracy over examples)",
+                f"Scores{wilson}",
             )
         ],
         [FigureBlock("scores", figure, "Scores of the model and of a constant answer.", "Dot chart of scores.")],

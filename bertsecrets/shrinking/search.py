@@ -137,19 +137,21 @@ def answers(
     model: Callable[..., Any], batches: Iterable[Batch], task: Task, context: Autocast, device: torch.device
 ) -> Answers:
     """Predictions of a model on labelled examples on this device, in evaluation mode."""
-    indices, labels, predictions, groups = [], [], [], []
+    indices, labels, answers, groups = [], [], [], []
     for batch in batches:
         assert batch.label_B is not None
         with context():
             on_device = batch.to(device)
-            answer_BF = on_device.answers(output_of(model, on_device.inputs()))
-        predictions.append(task.head.predictions(answer_BF.float()).cpu().double())
-        labels.append(task.head.outcome_labels(batch.label_B).double())
+            answers.append(on_device.answers(output_of(model, on_device.inputs())).float().cpu())
+        labels.append(task.head.outcome_labels(batch.label_B))
         indices.append(batch.index_B)
         groups += [] if batch.group_B is None else [batch.group_B]
     order_N = torch.cat(indices).argsort()
-    group_N = torch.cat(groups)[order_N].numpy() if groups else None
-    return Answers(torch.cat(labels)[order_N].numpy(), torch.cat(predictions)[order_N].numpy(), group_N)
+    # Windows of a long text have one answer together.
+    row_M, label_M, answer_M1F = task.head.merged(torch.cat(labels)[order_N], torch.cat(answers)[order_N][:, None])
+    prediction_M = task.head.predictions(answer_M1F[:, 0])
+    group_M = torch.cat(groups)[order_N][row_M].numpy() if groups else None
+    return Answers(label_M.double().numpy(), prediction_M.double().numpy(), group_M)
 
 
 def paired(whole: Answers, smaller: Answers) -> PairedPredictions:
