@@ -34,7 +34,7 @@ class DirectEngine(Engine):
 
     The layer of the disabled head runs as usual. In every later layer the outputs of attention and of the feed-forward
     network are those of the unedited model, added to the changed residual stream; layer normalisation is applied to the
-    sum. If the task head reads only the first token, only that token is computed.
+    sum. Only the tokens that the task head reads are computed.
 
     Args and errors are those of :class:`~bertsecrets.ablation.engine.Engine`; also raises UserError if passes of the
     model's family cannot start at a given layer.
@@ -78,22 +78,22 @@ class _DirectPass(EnginePass):
 
     def descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         """Pass the residual stream through the later layers, whose own outputs are those of the clean pass."""
-        if self.first_only:
-            hidden_RSD = hidden_RSD[:, :1]
+        if layer < self.encoder.num_layers:
+            hidden_RSD = self.at_read(hidden_RSD, len(nodes))
         # Post-norm layers normalise every sum, so each later layer must run although its branches are fixed.
         for later in range(layer, self.encoder.num_layers):
-            output_BSD = self.layers[later].output_BSD[self.first : self.last, : hidden_RSD.shape[1]]
-            with self._frozen(later, hidden_RSD.shape[1], len(nodes)):
+            output_BSD = self.at_read(self.layers[later].output_BSD[self.first : self.last])
+            with self._frozen(later, len(nodes)):
                 hidden_RSD = self.family.after_heads(
                     self.encoder.layers[later], output_BSD.repeat(len(nodes), 1, 1), hidden_RSD
                 )
         self.classify(hidden_RSD, nodes)
 
     @contextmanager
-    def _frozen(self, layer: int, length: int, copies: int) -> Iterator[None]:
+    def _frozen(self, layer: int, copies: int) -> Iterator[None]:
         with ExitStack() as stack:
             for linear, result_BSD in self.frozen[layer]:
-                kept_RSD = result_BSD[self.first : self.last, :length].repeat(copies, 1, 1)
+                kept_RSD = self.at_read(result_BSD[self.first : self.last]).repeat(copies, 1, 1)
 
                 def replace(_: nn.Module, args: Any, result: Tensor, kept_RSD: Tensor = kept_RSD) -> Tensor:
                     return kept_RSD

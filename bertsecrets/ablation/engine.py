@@ -14,9 +14,9 @@ from bertsecrets.ablation.partial_passes import (
     check_forward,
     clean_pass,
     first_of,
-    first_token_output,
     is_out_of_memory,
     mean_values,
+    read_output,
     repeat_rows,
 )
 from bertsecrets.ablation.plan import Plan
@@ -30,6 +30,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe, evaluating
 from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.task_heads.base import TaskHead, wide
+from bertsecrets.task_heads.places import taken
 from bertsecrets.task_heads.sequence import SEQUENCE
 
 _log = logging.getLogger(__name__)
@@ -55,8 +56,8 @@ class Engine:
     """Run every variant of a plan over batches, one batch at a time.
 
     Variants that are identical up to a layer share one pass up to it: the layers below the first that a variant changes
-    are those of the clean pass, a layer's head variants share one attention computation, and if the task head reads
-    only the first token, the last layer is computed for that token only. Families without an adapter, families whose
+    are those of the clean pass, a layer's head variants share one attention computation, and the last layer is computed
+    only for the tokens that the task head reads. Families without an adapter, families whose
     passes cannot start at a given layer, and models whose own forward gives logits that differ from those of their
     family's layers and head (:func:`~bertsecrets.ablation.partial_passes.check_forward`, at each batch) run one whole
     pass for each variant instead (see ``shares``).
@@ -354,8 +355,9 @@ class EnginePass:
         output, self.layers = clean_pass(
             engine.encoder, inputs, lambda: engine.head.output(engine.encoder.model, inputs, label_B)
         )
-        self.first_only = engine.head.reads_first_token(engine.encoder)
-        check_forward(engine.encoder, output, self.layers, self.real_BS, self.finish, label_B, self.first_only)
+        self.first, self.last = 0, len(self.real_BS)
+        self.read_BW = self._read()
+        check_forward(engine.encoder, output, self.layers, self.real_BS, self.finish, label_B, self.read_BW)
         self.clean_BC = engine.head.answers(output, label_B)
         self.donated_LBSD: list[Tensor] = []
         if donors is not None:
@@ -368,7 +370,6 @@ class EnginePass:
             dtype=torch.promote_types(self.clean_BC.dtype, torch.float32),
             device=self.clean_BC.device,
         )
-        self.first, self.last = 0, 0
         self._repeated: dict[tuple[int, int], Any] = {}
 
     def run(self, progress: Callable[[int], object] | None) -> tuple[Tensor, Tensor]:
@@ -381,6 +382,7 @@ class EnginePass:
         for index, self.first in enumerate(starts):
             self.last = min(self.first + size, batch)
             self._repeated.clear()
+            self.read_BW = self._read()
             self._from_clean()
             if progress is not None:
                 due = len(self.engine.plan.variants) * (index + 1) // len(starts)
@@ -397,7 +399,20 @@ class EnginePass:
                 # A variant branches off at its lowest edit; its higher edits are made on the way up.
                 remaining = [variant for variant in remaining if variant not in set(leaving)]
                 part = slice(self.first, self.last)
-                self._branch(layer, clean.hidden_BSD[part], clean.output_BSD[part], clean.value_BHd[part], [leaving])
+                hidden_BSD, output_BSD = clean.hidden_BSD[part], clean.output_BSD[part]
+                if layer == self.encoder.num_layers - 1:
+                    hidden_BSD, output_BSD = self.at_read(hidden_BSD), self.at_read(output_BSD)
+                self._branch(layer, hidden_BSD, output_BSD, clean.value_BHd[part], [leaving])
+
+    def _read(self) -> Tensor | None:
+        """Places of the tokens that the head reads in the current part of the batch; None for all."""
+        part = slice(self.first, self.last)
+        label_B = None if self.label_B is None else self.label_B[part]
+        return self.engine.head.reads(self.encoder, self.real_BS[part], label_B)
+
+    def at_read(self, value_RSX: Tensor, copies: int = 1) -> Tensor:
+        """What the head reads of the rows of ``copies`` nodes."""
+        return value_RSX if self.read_BW is None else taken(value_RSX, self.read_BW.repeat(copies, 1))
 
     def _branch(
         self, layer: int, hidden_RSD: Tensor, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]
@@ -407,10 +422,7 @@ class EnginePass:
         for parent, node in enumerate(nodes):
             children += [(parent, variants) for edits, variants in self._by_edits(node, layer).items() if edits]
         examples = self.last - self.first
-        size = max(1, self.engine.max_tokens // (examples * self.real_BS.shape[1]))
-        # No other token of the last layer reaches the task head.
-        if layer == self.encoder.num_layers - 1 and self.first_only:
-            hidden_RSD, output_RSD = hidden_RSD[:, :1], output_RSD[:, :1]
+        size = max(1, self.engine.max_tokens // (examples * hidden_RSD.shape[1]))
         for start in range(0, len(children), size):
             part = children[start : start + size]
             variants_of_part = [variants for _, variants in part]
@@ -429,11 +441,14 @@ class EnginePass:
         """Compute the logits of nodes from the input of a layer."""
         last = self.encoder.num_layers - 1
         while layer <= last:
-            linears = self.family.linear_attention_inputs(self.encoder.sites[layer]) if self.first_only else None
-            if layer == last and linears is not None:
-                hidden_RSD, nodes = self._first_token(layer, hidden_RSD, nodes, linears)
+            reads = layer == last and self.read_BW is not None
+            linears = self.family.linear_attention_inputs(self.encoder.sites[layer]) if reads else None
+            if linears is not None:
+                hidden_RSD, nodes = self._read_tokens(layer, hidden_RSD, nodes, linears)
             elif all(len(self._by_edits(node, layer)) == 1 for node in nodes):
                 hidden_RSD = self._layer(layer, hidden_RSD, nodes)
+                if layer == last:
+                    hidden_RSD = self.at_read(hidden_RSD, len(nodes))
             else:
                 hidden_RSD, nodes = self._fork(layer, hidden_RSD, nodes)
             if not nodes:
@@ -443,8 +458,10 @@ class EnginePass:
 
     def classify(self, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         examples = self.last - self.first
-        # If the head reads only the first token, the last layer has computed only that one.
-        real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)[:, : hidden_RSD.shape[1]]
+        real_BS = self.real_BS[self.first : self.last]
+        if self.read_BW is not None:
+            real_BS = real_BS.gather(1, self.read_BW)
+        real_RS = real_BS.repeat(len(nodes), 1)
         label_R = None
         if self.label_B is not None:
             label_B = self.label_B[self.first : self.last]
@@ -456,7 +473,7 @@ class EnginePass:
                 self.logits_BVC[self.first : self.last, variant] = logits_BC.to(self.logits_BVC.dtype)
 
     def finish(self, hidden_RSD: Tensor, real_RS: Tensor, label_R: Tensor | None) -> Tensor:
-        """The head's output for the output of the last layer."""
+        """The head's output for the output of the last layer, at the tokens that it reads."""
         return self.engine.head.finish(self.encoder, hidden_RSD, real_RS, label_R)
 
     def _layer(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
@@ -489,32 +506,40 @@ class EnginePass:
             next_RSD = first_of(self.encoder.layers[layer](hidden_RSD, **self._arguments(layer, len(nodes))))
         # One call: the layer ran once, for all nodes.
         (output_RSD, value_RHd), *_ = seen
+        if layer == self.encoder.num_layers - 1:
+            hidden_RSD, output_RSD, next_RSD = (
+                self.at_read(value_RSD, len(nodes)) for value_RSD in (hidden_RSD, output_RSD, next_RSD)
+            )
         self._branch(layer, hidden_RSD, output_RSD, value_RHd, nodes)
         return self._unedited(layer, next_RSD, nodes)
 
-    def _first_token(
+    def _read_tokens(
         self,
         layer: int,
         hidden_RSD: Tensor,
         nodes: Sequence[Sequence[int]],
         linears: tuple[nn.Linear, nn.Linear, nn.Linear],
     ) -> tuple[Tensor, Sequence[Sequence[int]]]:
-        """Run the last layer for the first token only; return its output and the nodes that did not branch off."""
+        """Run the last layer for the tokens that the head reads; return its output and the nodes that did not branch
+        off.
+        """
+        assert self.read_BW is not None
         heads = self.encoder.num_heads
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)
-        output_R1D = first_token_output(
-            linears, hidden_RSD, real_RS, heads, self.family.first_token_bias(self.layers[layer].arguments)
+        read_RW = self.read_BW.repeat(len(nodes), 1)
+        output_RWD = read_output(
+            linears, hidden_RSD, read_RW, real_RS, heads, self.family.score_bias(self.layers[layer].arguments)
         )
-        first_R1D = hidden_RSD[:, :1]
+        read_RWD = taken(hidden_RSD, read_RW)
         if any(edits for node in nodes for edits in self._by_edits(node, layer)):
             value_RHd = mean_values(linears[2], hidden_RSD, real_RS, heads)
             if all(len(self._by_edits(node, layer)) == 1 for node in nodes):
-                output_R1D = self._replace(layer, output_R1D, value_RHd, nodes)
-                return self._after_heads(layer, output_R1D, first_R1D, nodes), nodes
-            self._branch(layer, first_R1D, output_R1D, value_RHd, nodes)
-            next_R1D = self.family.after_heads(self.encoder.layers[layer], output_R1D, first_R1D)
-            return self._unedited(layer, next_R1D, nodes)
-        return self.family.after_heads(self.encoder.layers[layer], output_R1D, first_R1D), nodes
+                output_RWD = self._replace(layer, output_RWD, value_RHd, nodes)
+                return self._after_heads(layer, output_RWD, read_RWD, nodes), nodes
+            self._branch(layer, read_RWD, output_RWD, value_RHd, nodes)
+            next_RWD = self.family.after_heads(self.encoder.layers[layer], output_RWD, read_RWD)
+            return self._unedited(layer, next_RWD, nodes)
+        return self.family.after_heads(self.encoder.layers[layer], output_RWD, read_RWD), nodes
 
     def _unedited(self, layer: int, next_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
         """Rows and nodes of the variants that do not edit a layer."""
@@ -532,7 +557,9 @@ class EnginePass:
         edited_R1H1 = edited_NH.to(output_RSD.device).repeat_interleave(examples, 0)[:, None, :, None]
         donated_RSHd = None
         if self.donated_LBSD:
-            new_BSD = self.donated_LBSD[layer][self.first : self.last, : output_RSD.shape[1]]
+            new_BSD = self.donated_LBSD[layer][self.first : self.last]
+            if layer == self.encoder.num_layers - 1:
+                new_BSD = self.at_read(new_BSD)
             donated_RSHd = new_BSD.repeat(len(nodes), 1, 1).unflatten(-1, (self.encoder.num_heads, -1))
         return self.engine.replaced(layer, output_RSD, value_RHd, edited_R1H1, donated_RSHd)
 

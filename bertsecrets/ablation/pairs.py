@@ -11,10 +11,10 @@ from bertsecrets.ablation.partial_passes import (
     check_forward,
     clean_pass,
     first_of,
-    first_token_output,
     is_out_of_memory,
     parts_within,
     pick_rows,
+    read_output,
     return_freed_memory,
 )
 from bertsecrets.ablation.plan import Plan
@@ -22,6 +22,7 @@ from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, evaluating
 from bertsecrets.task_heads.base import wide
+from bertsecrets.task_heads.places import first_places
 
 
 class Pairs:
@@ -70,7 +71,7 @@ class Pairs:
                 layers,
                 real_BS,
                 lambda hidden_BSD, real_BS, _: encoder.head(hidden_BSD, real_BS),
-                first_only=encoder.first_token_decides,
+                read_BW=first_places(len(real_BS), real_BS.device) if encoder.first_token_decides else None,
             )
         return wide(clean_BC), layers
 
@@ -143,8 +144,8 @@ class Pairs:
         for above in range(layer + 1, encoder.num_layers):
             linears = family.linear_attention_inputs(encoder.sites[above]) if above == last and first_only else None
             if linears is not None:
-                bias_1HS = family.first_token_bias(layers[above].arguments)
-                output_R1D = first_token_output(linears, hidden_RSD, real_RS, encoder.num_heads, bias_1HS)
+                first_R1, bias_HQK = first_places(len(row_R), row_R.device), family.score_bias(layers[above].arguments)
+                output_R1D = read_output(linears, hidden_RSD, first_R1, real_RS, encoder.num_heads, bias_HQK)
                 hidden_RSD = family.after_heads(encoder.layers[above], output_R1D, hidden_RSD[:, :1])
             else:
                 arguments = {

@@ -1,4 +1,4 @@
-"""Parts of a forward pass that variants share: the unedited pass, and attention from the first token only."""
+"""Parts of a forward pass that variants share: the unedited pass, and attention from chosen tokens only."""
 
 import ctypes
 import inspect
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.hooks import at_inputs, eager_execution, keeping_values
@@ -18,6 +19,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, same_logits
 from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.task_heads.base import output_of
+from bertsecrets.task_heads.places import taken
 
 Finish = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """Maps the output of the last layer, the mask of real tokens and the labels to the output of a task head."""
@@ -114,7 +116,7 @@ def check_forward(
     real_BS: Tensor,
     finish: Finish,
     label_B: Tensor | None = None,
-    first_only: bool = False,
+    read_BW: Tensor | None = None,
 ) -> None:
     """Raise OwnForwardError unless each layer read the output of the one below, and the head reproduces the model's
     output.
@@ -125,7 +127,7 @@ def check_forward(
         real_BS: Which tokens are real, bool.
         finish: Maps the last layer's output, the mask of real tokens and the labels to the head's output.
         label_B: The labels.
-        first_only: Whether the head reads only the first token.
+        read_BW: Places of the only tokens that the head reads; None for all.
     """
     chained = all(
         below.next_BSD is above.hidden_BSD or torch.equal(below.next_BSD, above.hidden_BSD)
@@ -134,18 +136,19 @@ def check_forward(
     if (
         len(layers) != encoder.num_layers
         or not chained
-        or not _finishes(output, layers[-1].next_BSD, real_BS, finish, label_B, first_only)
+        or not _finishes(output, layers[-1].next_BSD, real_BS, finish, label_B, read_BW)
     ):
         raise OwnForwardError(encoder)
 
 
 def _finishes(
-    output: Tensor, hidden_BSD: Tensor, real_BS: Tensor, finish: Finish, label_B: Tensor | None, first_only: bool
+    output: Tensor, hidden_BSD: Tensor, real_BS: Tensor, finish: Finish, label_B: Tensor | None, read_BW: Tensor | None
 ) -> bool:
-    # In the way variants are completed: for a head that reads one token, no other token is computed.
-    tokens = slice(1 if first_only else None)
+    # In the way variants are completed: no tokens but those that the head reads are computed.
+    if read_BW is not None:
+        hidden_BSD, real_BS = taken(hidden_BSD, read_BW), real_BS.gather(1, read_BW)
     try:
-        finished = finish(hidden_BSD[:, tokens], real_BS[:, tokens], label_B)
+        finished = finish(hidden_BSD, real_BS, label_B)
     # An unfamiliar head, called with unexpected arguments, may raise anything.
     except Exception:
         return False
@@ -224,42 +227,61 @@ def return_freed_memory(device: torch.device) -> None:
         _malloc_trim(0)
 
 
-def first_token_output(
+def read_output(
     linears: tuple[nn.Linear, nn.Linear, nn.Linear],
     hidden_RSD: Tensor,
+    read_RW: Tensor,
     real_RS: Tensor,
     num_heads: int,
-    bias_1HS: Tensor | None = None,
+    bias_HQK: Tensor | None = None,
 ) -> Tensor:
-    """Output of the heads for the first token only, ``[R, 1, H * d]``.
+    """Output of the heads at chosen tokens only, ``[R, W, H * d]``.
 
-    The score of token s is q W_k h_s, which is (W_k' q) h_s: mapping the one query costs a fraction of mapping all
+    The score of token s is q W_k h_s, which is (W_k' q) h_s: mapping few queries costs a fraction of mapping all
     tokens to keys. Likewise the weighted mean of the values is W_v applied to the weighted mean of the hidden states.
     These are the same sums in a different order, not an approximation.
 
     Args:
         linears: The projections to query, key and value.
         hidden_RSD: The layer's input.
+        read_RW: Places of the tokens.
         real_RS: Which tokens are real.
         num_heads: Heads of the layer.
-        bias_1HS: Added to the scores of the first token.
+        bias_HQK: Added to the scores.
     """
     query, key, value = linears
-    query_RHd = query(hidden_RSD[:, 0]).unflatten(-1, (num_heads, -1))
-    scaling = float(query_RHd.shape[-1]) ** -0.5
+    query_RHWd = query(taken(hidden_RSD, read_RW)).unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    bias_RHWS = None if bias_HQK is None else bias_HQK[:, read_RW].transpose(0, 1)
+    (_, tokens, width), reads = hidden_RSD.shape, read_RW.shape[1]
+    # Multiplications per row: queries and means through the maps of H heads, against keys and values of all tokens.
+    if reads * (width + num_heads * tokens) >= tokens * width:
+        key_RHSd, value_RHSd = (
+            linear(hidden_RSD).unflatten(-1, (num_heads, -1)).transpose(1, 2) for linear in (key, value)
+        )
+        mask_RHWS = real_RS[:, None, None, :]
+        if bias_RHWS is not None:
+            mask_RHWS = bias_RHWS.to(query_RHWd.dtype).masked_fill(~mask_RHWS, torch.finfo(query_RHWd.dtype).min)
+        attended_RHWd = functional.scaled_dot_product_attention(query_RHWd, key_RHSd, value_RHSd, mask_RHWS)
+        return attended_RHWd.transpose(1, 2).flatten(2)
+    scaling = float(query_RHWd.shape[-1]) ** -0.5
     key_HdD = key.weight.unflatten(0, (num_heads, -1))
     # The key bias adds the same number to all scores of a row, which does not change the softmax.
-    back_RHD = torch.matmul(query_RHd.transpose(0, 1), key_HdD).transpose(0, 1)
-    scores_RHS = torch.matmul(back_RHD, hidden_RSD.transpose(1, 2)) * scaling
-    if bias_1HS is not None:
-        scores_RHS = scores_RHS + bias_1HS
-    scores_RHS = scores_RHS.masked_fill(~real_RS[:, None, :], torch.finfo(scores_RHS.dtype).min)
-    attention_RHS = torch.softmax(scores_RHS, dim=-1)
-    return (
-        _through_values(value, torch.matmul(attention_RHS.to(hidden_RSD.dtype), hidden_RSD), num_heads)
-        .flatten(1)
-        .unsqueeze(1)
+    back_RHWD = (
+        torch.matmul(query_RHWd.transpose(0, 1).flatten(1, 2), key_HdD).unflatten(1, (-1, reads)).transpose(0, 1)
     )
+    scores_RHWS = torch.matmul(back_RHWD.flatten(1, 2), hidden_RSD.transpose(1, 2)).unflatten(1, (num_heads, reads))
+    scores_RHWS = scores_RHWS * scaling
+    if bias_RHWS is not None:
+        scores_RHWS = scores_RHWS + bias_RHWS
+    scores_RHWS = scores_RHWS.masked_fill(~real_RS[:, None, None, :], torch.finfo(scores_RHWS.dtype).min)
+    attention_RHWS = torch.softmax(scores_RHWS, dim=-1).to(hidden_RSD.dtype)
+    mixed_RHWD = torch.matmul(attention_RHWS.flatten(1, 2), hidden_RSD).unflatten(1, (num_heads, reads))
+    value_HDd = value.weight.unflatten(0, (num_heads, -1)).transpose(1, 2)
+    output_HRWd = torch.matmul(mixed_RHWD.transpose(0, 1).flatten(1, 2), value_HDd).unflatten(1, (-1, reads))
+    output_RWHd: Tensor = output_HRWd.permute(1, 2, 0, 3)
+    if value.bias is not None:
+        output_RWHd = output_RWHd + value.bias.unflatten(0, (num_heads, -1))
+    return output_RWHd.flatten(2)
 
 
 def mean_values(value: nn.Linear, hidden_RSD: Tensor, real_RS: Tensor, num_heads: int) -> Tensor:
@@ -268,11 +290,3 @@ def mean_values(value: nn.Linear, hidden_RSD: Tensor, real_RS: Tensor, num_heads
     mean_RD = (hidden_RSD * weight_RS1).sum(1) / weight_RS1.sum(1)
     mean_RHd: Tensor = value(mean_RD).unflatten(-1, (num_heads, -1))
     return mean_RHd
-
-
-def _through_values(value: nn.Linear, mixed_RHD: Tensor, num_heads: int) -> Tensor:
-    value_HDd = value.weight.unflatten(0, (num_heads, -1)).transpose(1, 2)
-    output_RHd: Tensor = torch.matmul(mixed_RHD.transpose(0, 1), value_HDd).transpose(0, 1)
-    if value.bias is not None:
-        output_RHd = output_RHd + value.bias.unflatten(0, (num_heads, -1))
-    return output_RHd

@@ -120,17 +120,24 @@ class TaskHead(ABC):
 
         Args:
             encoder: The :class:`~bertsecrets.models.encoder.Encoder`, of a family with an adapter.
-            hidden_BSD: Output of the last layer.
-            real_BS: Which tokens are real, bool.
+            hidden_BSD: Output of the last layer, at the tokens of :meth:`reads`.
+            real_BS: Which of them are real, bool.
             label_B: The labels.
         """
         last_BSD = encoder.family.last_hidden(encoder.base, hidden_BSD)
         with giving(encoder.base, last_BSD):
             return self.output(encoder.model, {"inputs_embeds": last_BSD, "attention_mask": real_BS}, label_B)
 
-    def reads_first_token(self, encoder: Any) -> bool:
-        """Whether the head reads the first token's vector alone, so that the last layer need compute no other."""
-        return False
+    def reads(self, encoder: Any, real_BS: Tensor, label_B: Any) -> Tensor | None:
+        """Places ``[B, W]`` of the only tokens that the head reads, so that the last layer computes no others; None for
+        all tokens.
+
+        Args:
+            encoder: The :class:`~bertsecrets.models.encoder.Encoder`.
+            real_BS: Which tokens are real, bool.
+            label_B: The labels.
+        """
+        return None
 
     @abstractmethod
     def answers(self, output: Tensor, label_B: Any) -> Tensor:

@@ -21,6 +21,11 @@ def labelled_places(label_BS: Tensor) -> tuple[Tensor, Tensor]:
     return place_BW, label_BS.gather(1, place_BW)
 
 
+def first_places(rows: int, device: torch.device) -> Tensor:
+    """The place of the first token in each of so many rows, ``[B, 1]``."""
+    return torch.zeros(rows, 1, dtype=torch.int64, device=device)
+
+
 def taken(value_BSC: Tensor, place_BW: Tensor) -> Tensor:
     """The vectors at some places of each example, ``[B, W, C]``."""
     return value_BSC.gather(1, place_BW[..., None].expand(-1, -1, value_BSC.shape[-1]))
@@ -46,10 +51,13 @@ class PlaceHead(TaskHead):
         finally:
             hook.remove()
 
-    def finish(self, encoder: Any, hidden_BSD: Tensor, real_BS: Tensor, label_B: Any) -> Tensor:
+    def reads(self, encoder: Any, real_BS: Tensor, label_B: Any) -> Tensor | None:
         # Such a head treats each token alone: only those that are scored.
-        place_BW, label_BW = labelled_places(label_B)
-        last_BWD = taken(encoder.family.last_hidden(encoder.base, hidden_BSD), place_BW)
+        return labelled_places(label_B)[0]
+
+    def finish(self, encoder: Any, hidden_BSD: Tensor, real_BS: Tensor, label_B: Any) -> Tensor:
+        _, label_BW = labelled_places(label_B)
+        last_BWD = encoder.family.last_hidden(encoder.base, hidden_BSD)
         with giving(encoder.base, last_BWD):
             return output_of(encoder.model, {"inputs_embeds": last_BWD, "attention_mask": label_BW != IGNORED})
 

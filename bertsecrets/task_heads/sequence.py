@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads.base import TaskHead, wide
 from bertsecrets.task_heads.metric import Array, Metric, mean_of_first
+from bertsecrets.task_heads.places import first_places
 
 _NO_SPREAD = 1e-15
 """Largest product of the spreads of labels and predictions, up to rounding, if one of them is constant."""
@@ -143,8 +144,8 @@ class SequenceHead(TaskHead):
         logits_BC: Tensor = encoder.head(hidden_BSD, real_BS)
         return logits_BC
 
-    def reads_first_token(self, encoder: Any) -> bool:
-        return bool(encoder.first_token_decides)
+    def reads(self, encoder: Any, real_BS: Tensor, label_B: Any) -> Tensor | None:
+        return first_places(len(real_BS), real_BS.device) if encoder.first_token_decides else None
 
     def answers(self, output: Tensor, label_B: Tensor) -> Tensor:
         return output

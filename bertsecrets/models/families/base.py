@@ -206,8 +206,8 @@ class Family:
         inputs = self._inputs(site)
         return inputs if self.scaled_products and not any(map(is_lora, inputs)) else None
 
-    def first_token_bias(self, arguments: Mapping[str, Any]) -> Tensor | None:
-        """What a layer adds to the first token's scores, ``[1, H, S]``, from the layer's arguments; None for
+    def score_bias(self, arguments: Mapping[str, Any]) -> Tensor | None:
+        """What a layer adds to the scores of every example, ``[H, Q, K]``, from the layer's arguments; None for
         nothing.
         """
         return None

@@ -30,9 +30,9 @@ class MPNet(Family):
         # All layers share one position bias, which has all heads.
         site.module.register_forward_pre_hook(select, with_kwargs=True)
 
-    def first_token_bias(self, arguments: Mapping[str, Any]) -> Tensor | None:
+    def score_bias(self, arguments: Mapping[str, Any]) -> Tensor | None:
         bias_BHQK: Tensor | None = arguments.get("position_bias")
-        return None if bias_BHQK is None else bias_BHQK[:1, :, 0]
+        return None if bias_BHQK is None else bias_BHQK[0]
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.attention.LayerNorm(layer.attention.attn.o(output_BSD) + hidden_BSD)
