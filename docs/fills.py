@@ -19,7 +19,7 @@ from typing import Any
 import jmespath
 import yaml
 
-from benchmarks import base_size, disabling_modes, procedures, pruning_scores, scale, screened, shrink
+from benchmarks import base_size, disabling_modes, procedures, pruning_scores, scale, screened, shrink, tasks
 from benchmarks.jobs import ROOT
 from benchmarks.papers import PAGES, QUESTION_SEEDS, SEEDS_OF, TASKS, UNTRAINED
 from bertsecrets.papers.names import page_files
@@ -381,6 +381,7 @@ def figure(name: str, alt: str) -> str:
     """A figure, drawn from stored results into the folder of figures that the build makes."""
     figures: dict[str, Callable[[], Any]] = {
         "scale": lambda: scale.draw(stored("scale")),
+        "tasks": lambda: tasks.effects_figure(stored("tasks")),
         "shrink": lambda: shrink.speed_figure(stored("shrink")),
         "pruning curves": lambda: pruning_scores.curves_figure(stored("pruning_scores")),
         "pruning scores": lambda: pruning_scores.scores_figure(stored("pruning_scores"), 44),
@@ -409,6 +410,9 @@ FILLS: dict[str, Callable[..., str]] = {
     "planted": lambda: planted.planted_table(stored("importance_planted")),
     "exact effects": lambda name: planted.runs_table(stored(name)),
     "base size": lambda: base_size.tables(stored("base_size")).partition("\n\n")[2],
+    "tasks": lambda: tasks.summary(stored("tasks")),
+    "runs of tasks": lambda: tasks.runs_table(stored("tasks")),
+    "agreement of tasks": lambda: tasks.agreement_table(stored("tasks")),
     "versions": lambda: versions.table(stored("versions")),
 }
 NUMBERS = {"stored": stored_number, "statement": statement_number, "page": table_cell}
