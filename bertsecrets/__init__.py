@@ -3,19 +3,19 @@
 The public API, for notebooks: any Hugging Face encoder and plain lists of sentences or pairs. Names are imported when
 they are first used.
 
-* :func:`load`: any model and its tokenizer, for the functions below.
-* :func:`measure`, :func:`disable`: numbers of every head on some texts; the effect of disabling each.
-* :func:`plan`: how many examples and seeds it takes to tell more about heads.
-* :func:`fine_tune`, :func:`demo`: fine-tune a classifier in a notebook; texts to try things out on.
-* :func:`head_view`: every head's attention to a sentence, as a page to explore.
-* :func:`watch`, :func:`override`, :class:`HeadEdit`: look at maps and replace heads in code of your own.
+* :func:`load`: any model with its tokenizer, for the functions below.
+* :func:`measure`, :func:`disable`: measure every head on a list of texts; disable each and test the effect.
+* :func:`plan`: how many examples and seeds would settle more heads.
+* :func:`fine_tune`, :func:`demo`: fine-tune a classifier in a notebook; generated texts for trying things out.
+* :func:`head_view`: browse every head's attention to a sentence.
+* :func:`watch`, :func:`override`, :class:`HeadEdit`: read attention maps and replace heads in your own code.
 * :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
 * :class:`MeasureHeads`, :class:`DisableHeads`, :class:`CaptureMaps`, :class:`GradientFlow`: callbacks for any
-  LightningModule that holds a Hugging Face encoder; :class:`AnalyseHeads`: any analysis as one;
-  :class:`HeadsCallback`: all of them in the Trainer of Hugging Face.
+  LightningModule with a Hugging Face encoder; :class:`AnalyseHeads`: any analysis as a callback;
+  :class:`HeadsCallback`: all of them in the Hugging Face Trainer.
 * :class:`Run`: the folder of a finished run.
-* :class:`Measure`, :class:`Column`, :class:`HeadGrid`: to write a measure of your own.
-* :class:`Analysis`, :class:`Experiment`, :class:`Findings`: to write an analysis of your own; :class:`Section` and
+* :class:`Measure`, :class:`Column`, :class:`HeadGrid`: for your own measure.
+* :class:`Analysis`, :class:`Experiment`, :class:`Findings`: for your own analysis; :class:`Section` and
   :class:`Table`: its part of a page.
 """
 

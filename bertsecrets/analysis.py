@@ -1,13 +1,13 @@
-"""What an analysis is: it gets a :class:`Context`, a model with examples, and returns :class:`Findings`.
+"""An analysis receives a :class:`Context` (a model with examples) and returns :class:`Findings`.
 
-Three ways lead to a context; an analysis cannot tell them apart:
+A context is made in one of three ways, which an analysis does not distinguish:
 
-* :meth:`Context.of_data`: a model on an evaluation set of a task's data. The callback
+* :meth:`Context.of_data`: a model on an evaluation set of a task. The callback
   :class:`~bertsecrets.callbacks.run_analysis.RunAnalysis` makes one at each validation.
 * :meth:`Context.of_split`: a model on a tokenised split, in one process, as in a notebook.
-* The constructor, with a ``load`` of one's own: from positions in ``split`` to this process's batches of them.
+* The constructor, with a custom ``load``, which maps positions in ``split`` to this process's batches.
 
-:func:`find` runs an analysis, and :func:`record` writes what it found to a run's folder.
+:func:`find` runs an analysis; :func:`record` writes its findings to a run folder.
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +36,7 @@ from bertsecrets.results.store import NOTHING_KEPT, Store
 
 
 class Batches(Protocol):
-    """Batches that can be iterated any number of times, and which examples are in each."""
+    """Batches that can be iterated repeatedly; ``sampler`` lists the examples of each."""
 
     @property
     def sampler(self) -> Iterable[BatchSpec]: ...
@@ -47,13 +47,13 @@ class Batches(Protocol):
 
 
 class SplitBatches:
-    """Batches of similar length of some examples of a tokenised split, in this process.
+    """This process's batches of examples of a tokenised split, grouped by length.
 
     Args:
         split: The split.
-        batch_size: Examples of a batch.
-        positions: The examples; None for all.
-        rank, world_size: Number of this process, and of processes that share the batches.
+        batch_size: Examples per batch.
+        positions: Positions of the examples; None for all.
+        rank, world_size: This process's rank, and the number of processes that share the batches.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class SplitBatches:
 
 @dataclass(frozen=True)
 class Reference:
-    """The examples that replacements are computed from.
+    """The examples for computing replacements.
 
     Args:
         split: A tokenised split.
-        positions: The examples of it that are used.
+        positions: Positions of the examples in it.
     """
 
     split: EncodedSplit
@@ -89,7 +89,7 @@ class Reference:
 
     @classmethod
     def sample(cls, split: EncodedSplit, max_examples: int) -> "Reference":
-        """A random sample of a split, the same on every process."""
+        """A random sample of a split, identical on every process."""
         return cls(split, tuple(sample_positions(len(split), max_examples, 0)))
 
     def batches(self, size: int) -> SplitBatches:
@@ -99,33 +99,31 @@ class Reference:
 
 @dataclass(frozen=True)
 class Context:
-    """A model, the examples that it is analysed on, and how to run it: all that an analysis sees.
+    """All that an analysis sees: a model, the examples to analyse it on, and how to run it.
 
     Args:
-        model: Any module that holds a transformers encoder, or a sentence-embedding model. In :meth:`Analysis.run` it
-            is in evaluation mode and without gradients.
+        model: Any module that contains a transformers encoder, or a sentence-embedding model. During
+            :meth:`Analysis.run` it is in evaluation mode, without gradients.
         task: The task of the examples, with its metrics.
         evaluation: Name of the evaluation set.
         split: The tokenised set.
-        load: From positions in the set to this process's batches of them.
-        reference: From a number to so many reference examples, of which some modes compute replacements; mode
-            ``optimal`` needs labelled ones.
-        batch_size: Examples in a forward pass of replacements.
-        autocast: Entered around every pass, e.g. the trainer's precision.
+        load: Maps positions in the set to this process's batches.
+        reference: Maps a number to that many reference examples, for modes that compute replacements from them; mode
+            ``optimal`` needs labels.
+        batch_size: Examples per forward pass over reference examples.
+        autocast: Context manager for every pass, e.g. the trainer's precision.
         progress: Whether to show progress bars.
-        stage, step: What the numbers are of: ``training``, or ``checkpoint`` for a finished model, and the optimiser
-            steps that it was trained for.
-        validation, last: The number of the validation, from 1, and whether it is the last one.
-        sample: Examples that are enough for a measure at this validation, a random sample; None for all.
-        unchanged: Whether the weights are those of the last time that the analysis was run.
-        output: The run that the findings are for; None to keep nothing.
-        name: Name of the analysis in the run, and of the folder with its finished steps, ``unfinished-<name>``.
-        key: What the numbers depend on beside the weights and the settings, such as the precision.
+        stage, step: ``training``, or ``checkpoint`` for a finished model, and the number of optimiser steps so far.
+        validation, last: Number of the validation, from 1, and whether it is the last.
+        sample: Size of a random sample that suffices for a measure at this validation; None for all examples.
+        unchanged: Whether the weights are unchanged since the analysis last ran.
+        output: The run that receives the findings; None to store nothing.
+        name: Name of the analysis in the run, and of its folder of finished steps, ``unfinished-<name>``.
+        key: What affects the numbers besides weights and settings, such as the precision.
         references: Models to compare with, by stage: ``initial``, the model before fine-tuning.
-        source: The task's data; None where the examples come from elsewhere.
-        promised: Columns that the run will have when the analysis is run, as ``<measure>/<column>``.
-        outcome: From what a batch's ``inputs()`` returns to answers: logits, or one number for each example. None for
-            the logits of ``model``.
+        source: The task's data; None if the examples come from elsewhere.
+        promised: Columns that the run will have when the analysis runs, as ``<measure>/<column>``.
+        outcome: Maps a batch's ``inputs()`` to logits, or to one number per example; None for the model's logits.
     """
 
     model: nn.Module
@@ -162,7 +160,7 @@ class Context:
             options: Further fields of :class:`Context`.
 
         Raises:
-            UserError: If there is no such set.
+            UserError: If the set does not exist.
         """
         name = data.check_evaluation(evaluation)
         dataset = data.judged_dataset(name)
@@ -194,7 +192,7 @@ class Context:
 
         Args:
             model, task, split, batch_size, evaluation: See :class:`Context`.
-            reference: The split of the reference examples; None for the judged ones.
+            reference: The split of the reference examples; None for ``split``.
             options: Further fields of :class:`Context`.
         """
 
@@ -213,7 +211,7 @@ class Context:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The model's device."""
         return next(self.encoder.base.parameters()).device
 
     @property
@@ -225,28 +223,28 @@ class Context:
         """
         if self.source is None:
             raise UserError(
-                "This analysis needs a task's tokenizer or training rows, and there are only batches; run it with "
+                "This analysis needs the task's tokenizer or training rows, but was given batches only; run it with "
                 "train.py or analyze.py."
             )
         return self.source
 
     @property
     def run(self) -> Run:
-        """The run that the findings are for.
+        """The run that receives the findings.
 
         Raises:
-            UserError: If they are for none.
+            UserError: If there is none.
         """
         if self.output is None:
-            raise UserError("This analysis keeps files, and there is no run for them; run it with analyze.py.")
+            raise UserError("This analysis writes files and needs a run folder; run it with analyze.py.")
         return self.output
 
     @cached_property
     def store(self) -> Store:
-        """Where finished steps are kept, to resume an interrupted analysis; without a run, nowhere.
+        """Finished steps, from which an interrupted analysis resumes; without a run, nothing is stored.
 
-        Its values depend on the task, the evaluation set and ``key``; an analysis adds the weights and its settings.
-        The runner clears it once the findings are written.
+        Its keys include the task, the evaluation set and ``key``; an analysis adds the weights and its settings. The
+        runner clears it after writing the findings.
         """
         if self.output is None:
             return NOTHING_KEPT
@@ -255,7 +253,7 @@ class Context:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the first of the processes, or the only one."""
+        """Whether this is the first process, or the only one."""
         return not distributed.is_initialized() or distributed.get_rank() == 0
 
     @property
@@ -264,7 +262,7 @@ class Context:
         return distributed.get_world_size() if distributed.is_initialized() else 1
 
     def wait(self) -> None:
-        """Wait until all processes are here."""
+        """Wait for all processes."""
         if distributed.is_initialized():
             distributed.barrier()
 
@@ -284,7 +282,7 @@ class Context:
         return tensor
 
     def placed(self, module: nn.Module) -> nn.Module:
-        """Another model, on the model's device and in its precision."""
+        """Move another model to the model's device and precision."""
         weight = next(self.encoder.base.parameters())
         return module.to(weight.device, weight.dtype)
 
@@ -298,8 +296,8 @@ class Context:
         """This process's batches of the examples.
 
         Args:
-            max_examples: A random sample of this many, drawn with ``seed``; None for all.
-            max_length, pad_to: Truncate and pad to these lengths instead of the task's.
+            max_examples: Size of a random sample, drawn with ``seed``; None for all.
+            max_length, pad_to: Lengths to truncate and pad to, instead of the task's.
         """
         if max_length is None and pad_to is None:
             return self.load(self.positions(max_examples, seed))
@@ -308,17 +306,17 @@ class Context:
 
 @dataclass(frozen=True)
 class Findings:
-    """What an analysis found.
+    """The results of an analysis.
 
     Args:
-        experiment: What the numbers are called.
-        grids: Numbers of each head and column, reduced over all processes; none if no number belongs to a head.
-        rows: What fits no grid, as rows (:mod:`bertsecrets.results.rows`).
-        equal: Fields of earlier rows of the same stage and step and their values, if only such rows are replaced.
-        tracked: The grids that are logged to W&B; None for all.
-        finish: Called last, with the run, the stage and the step: writes what is neither a grid nor rows, and removes
-            what an interrupted analysis would have been resumed from.
-        moment: The stage and the step that the numbers are of, if others than those of the analysed model.
+        experiment: Names of the numbers.
+        grids: Numbers per head and column, reduced over all processes; may be empty.
+        rows: Results that do not fit a grid (:mod:`bertsecrets.results.rows`).
+        equal: Replace only the earlier rows of this stage and step that have these values of these fields.
+        tracked: The grids to log to W&B; None for all.
+        finish: Called last, with run, stage and step: writes further files and removes the stored steps of an
+            interrupted analysis.
+        moment: Stage and step of the numbers, if they differ from those of the analysed model.
         scalars: Further numbers to log, by name.
     """
 
@@ -338,33 +336,33 @@ class Findings:
 
 
 class Analysis(ABC):
-    """A question about the heads of a model, of which :meth:`run` makes findings.
+    """A question about the heads of a model, answered by :meth:`run`.
 
-    In a section of the configuration, the parameters of the constructor are keys. The sections ``ablation``, ``prune``
-    and ``shrink`` are passed to parameters of these names, and the analysed run to one called ``origin``.
+    The parameters of the constructor are keys of its section of the configuration. Parameters called ``ablation``,
+    ``prune`` and ``shrink`` receive the settings of these names, ``origin`` receives the analysed run.
 
     Args:
         evaluation: Evaluation set; None for the task's first.
-        max_examples: A random sample of this many examples; None for all.
+        max_examples: Size of a random sample of examples; None for all.
     """
 
     without_labels: ClassVar[str] = ""
-    """What cannot be done without labels, as a part of a sentence; empty if labels are not needed."""
+    """What is impossible without labels, as a clause; empty if labels are not needed."""
 
     of_whole_texts: ClassVar[bool] = False
-    """Whether it reads the logits of a prediction for each text, which models that answer for each word do not have."""
+    """Whether it needs one prediction per text, which models that label words do not make."""
 
     learns: ClassVar[str] = ""
-    """What is chosen or taught on training rows, as the subject of a sentence; empty if nothing is."""
+    """What is selected or trained on training rows, as the subject of a sentence; empty if nothing is."""
 
     tests_loss: ClassVar[bool] = False
-    """Whether it tests what score is lost without some heads, which ``fail_if`` judges."""
+    """Whether it tests the loss of score without some heads, for ``fail_if``."""
 
     at_start: ClassVar[bool] = False
-    """Whether it is also run before training, as step 0."""
+    """Whether it also runs before training, as step 0."""
 
     every_n_validations: int = 0
-    """Run at every n-th validation and at the last; 0: at the last only."""
+    """Run at every n-th validation and at the last; 0: only at the last."""
 
     def __init__(self, evaluation: str | None = None, max_examples: int | None = None) -> None:
         self.evaluation = evaluation
@@ -372,7 +370,7 @@ class Analysis(ABC):
 
     @property
     def experiments(self) -> Sequence[Experiment]:
-        """What its numbers are called, as far as that is known once it is checked."""
+        """Names of its numbers, as far as known after :meth:`check`."""
         return [self] if isinstance(self, Experiment) else []
 
     def needs_reference(self, context: Context) -> bool:
@@ -380,7 +378,7 @@ class Analysis(ABC):
         return False
 
     def check(self, context: Context) -> None:
-        """Raise UserError if it cannot be run, hours before it is: the model may not be on its device yet."""
+        """Raise UserError if it cannot run. Called before training, when the model may not be on its device yet."""
         if self.learns and context.source is not None:
             context.source.check_apart(self.learns)
         if self.without_labels and not context.task.is_labelled:
@@ -389,21 +387,21 @@ class Analysis(ABC):
             )
         if self.of_whole_texts and context.task.head.statistics:
             raise UserError(
-                f"{type(self).__name__} needs one prediction for each text, but a model of task '{context.task.name}' "
+                f"{type(self).__name__} needs one prediction per text, but a model of task '{context.task.name}' "
                 f"(kind {context.task.head.kind}) makes several; use analysis=disable or analysis=gradient_importance."
             )
 
     def check_on_device(self, context: Context) -> None:  # noqa: B027
-        """Raise UserError if it cannot be run, before the first pass of a training or a validation."""
+        """Raise UserError if it cannot run. Called before the first pass of training or validation."""
 
     def is_due(self, context: Context) -> bool:
-        """Whether to run it at this validation."""
+        """Whether to run at this validation."""
         every = self.every_n_validations
         return context.last or bool(every and context.validation % every == 0)
 
     @abstractmethod
     def run(self, context: Context) -> Iterable[Findings]:
-        """The findings, on all processes; the first one's are written."""
+        """Compute the findings, on all processes; those of the first process are written."""
 
 
 def find(analysis: Analysis, context: Context) -> list[Findings]:
@@ -413,12 +411,12 @@ def find(analysis: Analysis, context: Context) -> list[Findings]:
 
 
 def record(run: Run, found: Sequence[Findings], stage: str, step: int) -> None:
-    """Write findings to a run's folder.
+    """Write findings to a run folder.
 
     Args:
-        run: The run; only its first process writes.
+        run: The run; only the first process writes.
         found: The findings.
-        stage, step: What the numbers are of, unless findings say otherwise.
+        stage, step: Stage and step of the numbers, unless findings have their own ``moment``.
     """
     if not run.writes or not found:
         return
@@ -437,7 +435,7 @@ def record(run: Run, found: Sequence[Findings], stage: str, step: int) -> None:
 def without_errors(
     experiment: Experiment, value_LHC: Tensor, count: int = 1, *, whole_layers: bool = False
 ) -> HeadGrid:
-    """Numbers that have no standard error, each from so many observations."""
+    """A grid of numbers without standard errors, each from ``count`` observations."""
     stderr_LHC = torch.full_like(value_LHC, torch.nan)
     count_LHC = torch.full_like(value_LHC, count, dtype=torch.int64)
     return HeadGrid(experiment.name, experiment.columns, value_LHC, stderr_LHC, count_LHC, whole_layers)

@@ -62,24 +62,24 @@ from bertsecrets.task_heads.tokens import TokenHead
 
 _PLANS = tuple(kind.plan for kind in COMPONENTS)
 _SHORTEST = 3
-"""Fewest tokens of a text, two of them special."""
+"""Minimum of ``max_length``: two special tokens and one of the text."""
 _LONGEST = 512
-"""Tokens of a text for a model without limit."""
+"""Default ``max_length`` for a model without a limit."""
 _SPLITS = ("train", "validation")
 
 
 def demo(
     name: str = "demo_sentiment", split: Literal["train", "validation"] = "train", limit: int | None = None
 ) -> DemoTexts:
-    """Texts with labels and gold annotation, to try things out without data: the same ones on every machine.
+    """Generated texts with labels and gold annotation, for trying things out; identical on every machine.
 
     Args:
         name: ``demo_sentiment`` (one sentence), ``demo_paraphrase``, ``demo_nli`` or ``demo_similarity`` (pairs).
-        split: ``train`` (2,000 examples) or ``validation`` (400), which share no sentence.
-        limit: Take a random sample of this many.
+        split: ``train`` (2,000 examples) or ``validation`` (400); they share no sentence.
+        limit: Size of a random sample; None for all.
 
     Raises:
-        UserError: If there is no such task or split.
+        UserError: If the task or split does not exist.
 
     >>> some = demo("demo_sentiment", limit=3)
     >>> len(some), some.classes
@@ -115,26 +115,26 @@ def fine_tune(
     seed: int = 0,
     **optimizer: Any,
 ) -> nn.Module:
-    """Fine-tune a classifier of texts or words in place, as ``train.py`` does, and return it in evaluation mode.
+    """Fine-tune a sequence or token classifier in place, like ``train.py``, and return it in evaluation mode.
 
-    AdamW with a linear warm-up and decay and gradients clipped to norm 1, in the model's float32 (or float64) on its
-    device. For anything that takes more than minutes use ``train.py``, which tracks, checkpoints and resumes.
+    Uses AdamW with linear warm-up and decay, gradients clipped to norm 1, and the model's own device and precision
+    (float32 or float64). For longer runs use ``train.py``, which logs, saves checkpoints and resumes.
 
     Args:
         model: Any Hugging Face encoder with a sequence or token classification head.
         tokenizer: Its fast tokenizer.
-        texts: Sentences, or pairs of sentences; for token classification a list of words for each sentence.
-        labels: Their classes, as numbers from 0 or by their names in ``model.config.id2label``, or their scores where
-            the model has one output; for token classification a list of tags for each sentence.
-        epochs: Passes over the texts.
-        batch_size: Texts in a step.
-        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no
-            limit).
-        seed: Seed of the order of the texts and of dropout.
-        optimizer: Of :class:`bertsecrets.models.settings.OptimizerConfig`: ``learning_rate`` (5e-5), ``freeze``, ...
+        texts: Sentences or pairs of sentences; for token classification, one list of words per sentence.
+        labels: One class per text, as an index or as a name from ``model.config.id2label``; a score if the model has
+            one output; for token classification, one list of tags per sentence.
+        epochs: Number of passes over the texts.
+        batch_size: Texts per step.
+        max_length: Maximum sequence length in tokens; None for the model's limit (512 if it has none).
+        seed: Random seed for the order of the texts and for dropout.
+        optimizer: Settings of :class:`bertsecrets.models.settings.OptimizerConfig`: ``learning_rate`` (5e-5),
+            ``freeze``, ...
 
     Raises:
-        UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, its
+        UserError: If texts and labels do not match, the model is not an encoder with a classification head, its
             weights are in half precision or not finite, a gradient is not finite, or a setting is out of range.
     """
     config = OptimizerConfig.read("optimizer", {"learning_rate": 5e-5, **optimizer})
@@ -151,10 +151,10 @@ def fine_tune(
         check_answers(model, split[[0]].to(network.device).inputs())
     if network.dtype not in (torch.float32, torch.float64):
         raise UserError(
-            f"The model's weights are {network.dtype}, in which small steps of training are lost; give model.float()."
+            f"The model's weights are {network.dtype}, which is too coarse for small updates; give model.float()."
         )
     if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise UserError("The model has no parameter that can be trained; give model.requires_grad_(True).")
+        raise UserError("The model has no trainable parameters; give model.requires_grad_(True).")
     trainable = [(parameter, parameter.requires_grad) for parameter in network.parameters()]
     device = network.device
     sampler = BucketedTrainSampler(split.lengths, _whole(batch_size, "batch_size"), seed)
@@ -168,7 +168,7 @@ def fine_tune(
             warnings.catch_warnings(),
             naming_logits(network),
         ):
-            # What Lightning says of loggers, devices and workers is for trainings that have them.
+            # Lightning's remarks on loggers, devices and workers do not apply here.
             lightning.setLevel(logging.ERROR)
             warnings.filterwarnings("ignore", module="pytorch_lightning")
             trainer = pl.Trainer(
@@ -198,7 +198,7 @@ def fine_tune(
 
 
 class _Steps(pl.Callback):
-    """Report the steps of a training, and end it before a step that would spoil the weights."""
+    """Report progress, and stop before a step that would corrupt the weights."""
 
     def __init__(self, advance: Callable[..., object]) -> None:
         self.advance = advance
@@ -210,8 +210,8 @@ class _Steps(pl.Callback):
         norm = nn.utils.get_total_norm(gradients)
         if not norm.isfinite():
             raise UserError(
-                f"The norm of the gradient is {norm.item()} in epoch {trainer.current_epoch}; the weights are those of "
-                "the step before: take a smaller learning_rate."
+                f"The gradient norm is {norm.item()} in epoch {trainer.current_epoch}, so training stopped before this "
+                "step; use a smaller learning_rate."
             )
 
     def on_train_batch_end(self, *_: Any) -> None:
@@ -230,28 +230,27 @@ def measure(
     batch_size: int = 32,
     max_length: int | None = None,
 ) -> Any:
-    """Measure every attention head of a model on some texts.
+    """Measure every attention head of a model on a list of texts.
 
     Args:
-        model: Any Hugging Face encoder, with or without a task head; it is not changed.
+        model: Any Hugging Face encoder, with or without a task head; it is not modified.
         tokenizer: Its fast tokenizer.
-        texts: Sentences, or pairs of sentences.
-        measures: A measure or several: names of ``conf/measure`` (``"drift"``, ``"entropy"``, ``"offsets"``,
-            ``"patterns"``, ``"features"``, ...) or classes derived from ``Measure``.
-        reference: The model to compare with, which ``drift`` needs: the one before fine-tuning.
-        pipeline: The spaCy pipeline that annotates words, which ``features`` and ``token_to_token`` need, e.g.
-            ``"en_core_web_md"``.
-        annotations: In place of a pipeline, the annotation of each sentence of each text, as :func:`demo` gives it.
-        batch_size: Texts in a forward pass.
-        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no
-            limit).
+        texts: Sentences or pairs of sentences.
+        measures: One measure or a list: names from ``conf/measure`` (``"drift"``, ``"entropy"``, ``"offsets"``,
+            ``"patterns"``, ``"features"``, ...) or subclasses of ``Measure``.
+        reference: The model before fine-tuning, for measures that compare two models, such as ``drift``.
+        pipeline: A spaCy pipeline, e.g. ``"en_core_web_md"``, for measures that need annotated words, such as
+            ``features`` and ``token_to_token``.
+        annotations: Annotations of each sentence of each text, as returned by :func:`demo`, instead of a pipeline.
+        batch_size: Texts per forward pass.
+        max_length: Maximum sequence length in tokens; None for the model's limit (512 if it has none).
 
     Returns:
-        The :class:`HeadGrid` of one measure, or a dictionary name -> grid of a list of measures.
+        A :class:`HeadGrid`; for a list of measures, a dictionary from name to grid.
 
     Raises:
-        UserError: If there is no text, the model is not an encoder, the tokenizer is slow, or a measure does not exist
-            or lacks what it needs.
+        UserError: If there are no texts, the model is not an encoder, the tokenizer is slow, or a measure does not
+            exist or lacks an argument.
 
     >>> from importlib.resources import files
     >>> from transformers import AutoModel, AutoTokenizer
@@ -267,7 +266,7 @@ def measure(
     if not wanted:
         raise UserError("measures is empty; name at least one, e.g. 'entropy'.")
     if reference is not None and reference is model:
-        raise UserError("reference is the model itself; give the model before fine-tuning, loaded apart.")
+        raise UserError("reference is the model itself; load the model before fine-tuning separately.")
     split = _encode(
         model, tokenizer, [(text, None) for text in _listed(texts)], pipeline, max_length, annotations=annotations
     )
@@ -309,39 +308,39 @@ def disable(
     max_length: int | None = None,
     **settings: Any,
 ) -> DisabledHeads:
-    """Disable every head (or layer) of a sequence classifier in turn, exactly, and judge the change of its score.
+    """Disable every head (or layer) in turn and test how the score changes; exact, not screened.
 
-    The score of a sentence-embedding model (:func:`load`) is the correlation of the cosine of two sentences
-    with their similarity; the column ``flips`` is the mean absolute change of the cosine.
+    A sentence-embedding model (:func:`load`) is scored by the correlation between the cosine of two sentences and
+    their gold similarity; its column ``flips`` is the mean absolute change of the cosine.
 
     Args:
-        model: Any Hugging Face encoder with a sequence classification head or that of a masked language model, or a
-            sentence-embedding model; it is not changed.
+        model: Any Hugging Face encoder with a task head (sequence or token classification, question answering, masked
+            language model), or a sentence-embedding model; it is not modified.
         tokenizer: Its fast tokenizer.
-        texts: Sentences, or pairs of sentences.
-        labels: Their classes, as numbers from 0 or by their names in ``model.config.id2label``, or their scores where
-            the model has one output or embeds sentences. With a question-answering model, the answer to each pair of
-            a question and a text: a part of the text, a list of gold answers, or None where the text has none. None
-            for a masked language model, which predicts 15 % of the tokens of the texts.
-        plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all of them but
-            one), or to leave out: ``attention`` or ``ffn`` (that sublayer of a layer), ``blocks`` (both).
-        metric: ``accuracy`` (the default), ``f1``, ``macro_f1`` or ``matthews`` for classes; ``pearson`` (the default),
-            and ``spearman``, which is the default of a sentence-embedding model; ``masked_accuracy`` and
-            ``pseudo_log_likelihood`` (the default is both) for masked words.
-        group: What names the group of each text, such as its review: texts of one group are resampled and tested
-            together. None if all are independent.
-        reference_texts: Texts from which the modes ``mean``, ``peak``, ``resample`` and ``optimal`` take their
-            replacements; None for ``texts``; mode ``optimal`` needs others.
+        texts: Sentences or pairs of sentences; for token classification, one list of words per sentence.
+        labels: One class per text, as an index or as a name from ``model.config.id2label``; a score if the model has
+            one output or embeds sentences. For token classification, one list of tags per sentence. For question
+            answering, where texts are pairs of question and text, the answer as it occurs in the text, a list of gold
+            answers, or None if there is none. None for a masked language model, which predicts 15 % of the tokens.
+        plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all heads of a
+            layer but one), ``attention`` or ``ffn`` (a sublayer), ``neurons`` (groups of them), ``blocks`` (both
+            sublayers).
+        metric: For classes ``accuracy`` (default), ``f1``, ``macro_f1`` or ``matthews``; for scores ``pearson``
+            (default) or ``spearman`` (default of sentence-embedding models); for masked words ``masked_accuracy`` and
+            ``pseudo_log_likelihood`` (both by default); also the metrics of tags and answers.
+        group: The group of each text, such as the review that it comes from; a group is resampled and tested as a
+            unit. None if all texts are independent.
+        reference_texts: Texts for computing the replacements of modes ``mean``, ``peak``, ``resample`` and
+            ``optimal``; None for ``texts``, which ``optimal`` does not allow.
         reference_labels: Their labels, for mode ``optimal``.
-        batch_size: Texts in a forward pass.
-        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no
-            limit).
-        settings: Of :class:`bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``components``, ``level``,
-            ``resamples``, ...
+        batch_size: Texts per forward pass.
+        max_length: Maximum sequence length in tokens; None for the model's limit (512 if it has none).
+        settings: Settings of :class:`bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``components``,
+            ``level``, ``resamples``, ...
 
     Raises:
-        UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, or a
-            setting is out of range.
+        UserError: If texts and labels do not match, the model is not an encoder with a task head, or a setting is out
+            of range.
 
     >>> from importlib.resources import files
     >>> from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -359,9 +358,7 @@ def disable(
             )
     ablation = AblationSettings.read("settings", settings)
     if reference_labels is not None and reference_texts is None:
-        raise UserError(
-            "reference_labels is given without reference_texts, whose labels they are; give both or neither."
-        )
+        raise UserError("reference_labels is given without reference_texts; give both or neither.")
     if isinstance(plans, str) or not isinstance(plans, Iterable):
         example = plans if isinstance(plans, str) else "heads"
         raise UserError(f"plans is {plans!r}; give a list, e.g. ['{example}'].")
@@ -408,7 +405,7 @@ def disable(
         references = _encode(model, tokenizer, reference, None, max_length, task.head)
     elif ModeNeed.FITTED_OUTPUTS in find_mode(ablation.mode).needs:
         raise UserError(
-            f"Mode '{ablation.mode}' fits outputs on other examples than those judged; give reference_texts and "
+            f"Mode '{ablation.mode}' is fitted on examples other than the evaluated ones; give reference_texts and "
             "reference_labels."
         )
 
@@ -438,17 +435,17 @@ def _tagged_disabled(
         _, references = _tagged(model, tokenizer, _listed(reference_texts), reference_labels, max_length)
     elif reference_texts is not None or ModeNeed.FITTED_OUTPUTS in find_mode(ablation.mode).needs:
         raise UserError(
-            f"Other examples than those judged need words and tags for mode '{ablation.mode}'; give reference_texts "
-            "and reference_labels."
+            f"Reference examples for mode '{ablation.mode}' need words and tags; give reference_texts and "
+            "reference_labels."
         )
     context = Context.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)
     return _disabled(context, plans, ablation)
 
 
 def _masked_words(texts: Sequence[Text], labels: Any, metric: str | None) -> Task:
-    """The task of predicting masked words; raises UserError if labels are given, or the metric is another's."""
+    """The task of predicting masked words; raises UserError if labels are given or the metric does not fit."""
     if labels is not None:
-        raise UserError("labels is given, but a masked language model is asked for words of the texts; leave it out.")
+        raise UserError("labels is given, but a masked language model predicts words of the texts; leave it out.")
     task = Task(
         name="texts",
         kind=MaskedHead.kind,
@@ -473,10 +470,10 @@ def _tagged(
     metric: str | None = None,
     group: Sequence[Any] | None = None,
 ) -> tuple[Task, EncodedSplit]:
-    """Sentences of words with tags, and their task; longer ones than the model reads are cut into windows.
+    """The task and examples of tagged sentences; sentences that exceed the model's limit are cut into windows.
 
     Raises:
-        UserError: If words and tags do not fit together, a tag is not one of the model's, or the metric not of tags.
+        UserError: If words and tags do not match, the model lacks a tag, or the metric does not apply to tags.
     """
     network = check_encoder(model, tokenizer)
     if isinstance(labels, str) or not isinstance(labels, Iterable):
@@ -484,7 +481,7 @@ def _tagged(
     tags = [item.tolist() if hasattr(item, "tolist") else item for item in labels]
     if len(texts) != len(tags) or not tags:
         raise UserError(
-            f"There are {len(texts)} sentences and {len(tags)} lists of tags; give a list of tags for each sentence."
+            f"There are {len(texts)} sentences and {len(tags)} lists of tags; give one list of tags per sentence."
         )
     names = tuple(_output_names(network))
     head = TokenHead(names)
@@ -504,7 +501,7 @@ def _tagged(
 
 
 def _disabled(context: Context, plans: Sequence[str], ablation: AblationSettings) -> DisabledHeads:
-    """Sweep over the variants of some plans and judge them."""
+    """Run and judge the sweep of these plans."""
     for plan in plans:
         if plan not in _PLANS:
             raise UserError(f"Unknown plan '{plan}'; {choices(str(plan), _PLANS)}.")
@@ -516,7 +513,7 @@ def _disabled(context: Context, plans: Sequence[str], ablation: AblationSettings
         outcomes = judged.outcomes
         other = other_classes(context.task.head.predictions(outcomes.clean_NC), outcomes.label_N.long(), names, names)
         if other is not None:
-            advice = "if these are its classes, set model.config.id2label and give labels by name"
+            advice = "if these are the same classes, set model.config.id2label and give labels by name"
             warnings.warn(f"{other.sentence}; {advice}.", stacklevel=3)
     rows = judged.rows({"run": "", "model": "", "task": context.task.name, "init": "", "stage": TRAINING, "step": 0})
     return DisabledHeads(judged.outcomes, rows, judged.beside(rows, CHECKPOINT), context.task)
@@ -525,13 +522,13 @@ def _disabled(context: Context, plans: Sequence[str], ablation: AblationSettings
 def plan(
     pilot: DisabledHeads | str | Path | Sequence[str | Path], *, margin: float | None = None, repeats: int = 200
 ) -> PowerPlan:
-    """How many examples, and how many seeds, it takes to tell more about heads: the power of larger sweeps, simulated.
+    """Simulate the power of larger sweeps: how many examples and seeds would settle more heads.
 
     Args:
-        pilot: What :func:`disable` returned, the folder of a run that disabled heads, or those of runs that differ in
-            their seed.
-        margin: The loss that matters, in points; None for the pilot's.
-        repeats: Simulated sweeps of each size.
+        pilot: The result of :func:`disable`, the folder of a run that disabled heads, or the folders of runs that
+            differ only in their seed.
+        margin: Largest acceptable loss, in points; None for the pilot's.
+        repeats: Simulated sweeps per size.
 
     Raises:
         UserError: If no heads were disabled one by one, or there are fewer than 30 examples.
@@ -552,18 +549,18 @@ def plan(
 
 
 def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: str) -> list[Any]:
-    """The classes of texts as numbers of the model's outputs, or their scores, or the answers to questions.
+    """The labels as indices of the model's outputs, scores or answers.
 
     Raises:
-        UserError: If the model gives neither a class nor a score, there is not one label for each text, or one is
-            neither a class of the model nor a score.
+        UserError: If the model predicts neither classes, scores nor answers, the numbers of texts and labels differ,
+            or a label is invalid.
     """
-    # Before the model is called: adapters that change more than weights, and quantised weights, are refused.
+    # Before the model is called: this rejects adapters that change more than weights, and quantised weights.
     describe(model)
     if getattr(model.config, "problem_type", None) == "multi_label_classification":
         raise UserError(
-            "The model gives several labels to a text (problem_type 'multi_label_classification'), which no metric "
-            "here judges; give a model with one class for each text, or watch and measure its heads."
+            "The model assigns several labels to a text (problem_type 'multi_label_classification'), for which there "
+            "is no metric; give a model with one class per text, or only measure its heads."
         )
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise UserError(f"labels is {labels!r}; give one label for each text, a number or the name of a class.")
@@ -571,7 +568,7 @@ def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: st
         raise UserError(f"There are {len(texts)} {name} and {len(labels)} labels; give one label for each text.")
     if kind_of(type(model).__name__) is AnswerHead:
         return _answers(texts, labels)
-    # Numbers of numpy and torch count as well.
+    # NumPy and PyTorch numbers count as well.
     values = [label.item() if hasattr(label, "item") else label for label in labels]
     if _gives_scores(model):
         for value in values:
@@ -583,7 +580,7 @@ def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: st
                 )
         return values
     outputs = _output_names(model)
-    # Numbers that outputs are called, such as '1 star', are names; others are places.
+    # Numbers that occur in names of outputs, such as '1 star', are names; others are indices.
     called = [name_of_number(value, outputs) if _is_whole(value) else None for value in values]
     if all(name is not None for name, value in zip(called, values, strict=True) if _is_whole(value)):
         values = [value if name is None else name for name, value in zip(called, values, strict=True)]
@@ -600,26 +597,26 @@ def _answers(texts: Sequence[Text], labels: Sequence[Any]) -> list[Answers]:
     answers = []
     for place, (text, label) in enumerate(zip(texts, labels, strict=True)):
         if isinstance(text, str) or len(text) != 2:
-            raise UserError(f"Text {text!r} is not a question and its text; give ('question', 'text').")
+            raise UserError(f"Text {text!r} is not a pair of question and text; give ('question', 'text').")
         golds = [] if label is None else [label] if isinstance(label, str) else label
         if not isinstance(golds, list | tuple):
-            raise UserError(f"Label {label!r} is no answer; give a part of the text, a list of such parts, or None.")
+            raise UserError(f"Label {label!r} is not an answer; give words of the text, a list of answers, or None.")
         for gold in golds:
             if not isinstance(gold, str) or gold not in text[1]:
-                raise UserError(f"Answer {gold!r} is not in its text, {shown(text[1])}; give a part of the text.")
+                raise UserError(f"Answer {gold!r} is not in the text {shown(text[1])}; give words of the text.")
         starts = [text[1].index(gold) for gold in golds]
         answers.append(read_answers(golds, starts, text[1], optional=unanswerable, where=f"Question {place}"))
     return answers
 
 
 def _place(label: Any, place_of: Mapping[str, int], outputs: Sequence[str]) -> int:
-    """The number of the output that stands for a label."""
+    """The index of the output of a label."""
     if isinstance(label, str):
         return place_of[label]
     if not _is_whole(label) or not 0 <= label < len(outputs):
         raise UserError(
-            f"Label {label!r} is not a class of the model; expected a whole number from 0 to {len(outputs) - 1}, the "
-            f"class's place in model.config.id2label, or its name: {', '.join(outputs)}."
+            f"Label {label!r} is not a class of the model; expected a whole number from 0 to {len(outputs) - 1} (the "
+            f"index in model.config.id2label) or a name: {', '.join(outputs)}."
         )
     return int(label)
 
@@ -638,7 +635,7 @@ def _output_names(model: PreTrainedModel) -> list[str]:
 
 
 def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[Any], metric: str | None) -> Task:
-    """A task with the outputs of a model."""
+    """The task that matches a model's outputs."""
     kind = kind_of(type(model).__name__)
     if kind is AnswerHead:
         task = Task(name="texts", kind=kind.kind, metrics=(metric or "exact_match",), texts=2)
@@ -646,9 +643,7 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[Any], 
         return task
     embeds, regression = isinstance(model, SentenceEmbedder), _gives_scores(model)
     if regression and len(set(labels)) < 2:
-        raise UserError(
-            f"All {len(labels)} labels are the same, so that no correlation is defined; give different scores."
-        )
+        raise UserError(f"All {len(labels)} labels are equal, so no correlation is defined; give different scores.")
     task = Task(
         name="texts",
         metrics=(metric or ("spearman" if embeds else "pearson" if regression else "accuracy"),),
@@ -675,17 +670,17 @@ def _encode(
     split = EncodedSplit(examples, tokenizer, longest, head=head)  # type: ignore[arg-type]
     if split.truncated:
         warnings.warn(
-            f"{split.truncated:,} of {len(split):,} texts are longer than {longest} tokens and were cut to as many.",
+            f"{split.truncated:,} of {len(split):,} texts were truncated to {longest} tokens.",
             stacklevel=3,
         )
     return split
 
 
 def _longest(model: PreTrainedModel, max_length: int | None) -> int:
-    """The number of tokens to which texts are cut."""
+    """The number of tokens to which texts are truncated."""
     if max_length is not None and _whole(max_length, "max_length") < _SHORTEST:
         raise UserError(
-            f"max_length is {max_length}; expected at least {_SHORTEST}: the two special tokens and one of the text."
+            f"max_length is {max_length}; expected at least {_SHORTEST} (two special tokens and one of the text)."
         )
     most = model.max_length if isinstance(model, SentenceEmbedder) else max_positions(model)
     if max_length is None:
@@ -693,7 +688,7 @@ def _longest(model: PreTrainedModel, max_length: int | None) -> int:
     positions = max_positions(model)
     if positions is not None and _whole(max_length, "max_length") > positions:
         raise UserError(
-            f"max_length is {max_length}, but the model has positions for {positions} tokens; give at most these."
+            f"max_length is {max_length}, but the model accepts at most {positions} tokens; give {positions} or less."
         )
     return _whole(max_length, "max_length")
 
@@ -708,7 +703,7 @@ def _examples(
     network = check_encoder(model, tokenizer)
     for name, parameter in network.named_parameters():
         if not parameter.isfinite().all():
-            raise UserError(f"'{name}' of the model has numbers that are not finite; load or train the model again.")
+            raise UserError(f"The model's '{name}' contains non-finite numbers; load or train the model again.")
     if not labelled:
         raise UserError("texts is empty; give at least one sentence or pair of sentences.")
     sentences: list[tuple[str, ...]] = []
@@ -719,7 +714,7 @@ def _examples(
                 f"Text {text!r} is neither a sentence nor a pair of sentences; give 'one' or ('one', 'two')."
             )
         if sentences and len(sentences_of_text) != len(sentences[0]):
-            raise UserError(f"Text {text!r} is among texts of another kind; give sentences only, or pairs only.")
+            raise UserError(f"Text {text!r} differs in form from the first text; give only sentences or only pairs.")
         for part in sentences_of_text:
             check_characters(part)
         sentences.append(sentences_of_text)
@@ -740,7 +735,7 @@ def _annotations(
             raise UserError("pipeline and annotations are both given; give one of them.")
         if [len(of_text) for of_text in annotations] != [len(parts) for parts in sentences]:
             raise UserError(
-                f"annotations does not fit the {len(sentences)} texts; give one annotation for each sentence of each "
+                f"annotations does not match the {len(sentences)} texts; give one annotation for each sentence of each "
                 "text."
             )
         return [tuple(of_text) for of_text in annotations]
@@ -756,7 +751,7 @@ def _grouped(examples: Sequence[Example], group: Sequence[Any] | None) -> Sequen
         return examples
     names = list(group)
     if len(names) != len(examples):
-        raise UserError(f"group has {len(names)} values for {len(examples)} texts; give one for each text.")
+        raise UserError(f"group has {len(names)} values for {len(examples)} texts; give one per text.")
     return with_groups(examples, names, "group")
 
 
@@ -770,7 +765,7 @@ def _listed(texts: Sequence[Text]) -> list[Text]:
     if isinstance(texts, str):
         raise UserError(f"texts is the string {texts!r}; give a list of sentences, e.g. [{texts!r}].")
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
-        # Their entries are the names of columns.
+        # Iterating over it would yield column names.
         raise UserError(f"texts is a {type(texts).__name__}; give one of its columns, e.g. texts['text'].")
     if not isinstance(texts, Iterable):
         raise UserError(f"texts is {texts!r}; give a list of sentences, or of pairs.")

@@ -1,6 +1,4 @@
-"""What the functions of :mod:`bertsecrets.api` return: it prints, plots, shows itself in a notebook and turns into
-pandas.
-"""
+"""Results of the functions of :mod:`bertsecrets.api`: printing, plots, notebook display, conversion to pandas."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,9 +32,9 @@ Text = str | tuple[str, str]
 
 
 class HeadGrid(grids.HeadGrid):
-    """One number per head and column, which prints, plots, shows itself in a notebook and turns into pandas.
+    """One number per head and column, with printing, plots, notebook display and conversion to pandas.
 
-    See :class:`bertsecrets.grid.HeadGrid` for the tensors it holds.
+    Its tensors are those of :class:`bertsecrets.grid.HeadGrid`.
 
     >>> import torch
     >>> value_LHC = torch.tensor([[[0.1], [0.4]]])
@@ -48,7 +46,7 @@ class HeadGrid(grids.HeadGrid):
 
     @classmethod
     def of(cls, grid: grids.HeadGrid) -> "HeadGrid":
-        """The same numbers with methods to look at them."""
+        """The same numbers with these methods."""
         tensors = (grid.value_LHC, grid.stderr_LHC, grid.count_LHC)
         return cls(grid.measure, grid.described, *tensors, whole_layers=grid.whole_layers)
 
@@ -107,11 +105,11 @@ class HeadGrid(grids.HeadGrid):
 
 @dataclass(frozen=True)
 class SparedHeads:
-    """How many heads can be spared at each margin.
+    """Number of heads that can be spared, by margin.
 
     Args:
-        counts: The counts at the judged margin.
-        curve: Those at each margin.
+        counts: Counts at the tested margin.
+        curve: Counts at each margin.
         examples: Number of examples.
     """
 
@@ -126,23 +124,23 @@ class SparedHeads:
         return f"<p>{escape(repr(self))}</p>" + html_image(self.plot(), "heads that can be spared by margin")
 
     def plot(self) -> Figure:
-        """The number of heads that lose less than each margin: those shown one by one, and a lower bound."""
+        """Heads that can be spared by margin: tested one by one, and a simultaneous lower bound."""
         title = f"Heads that can be spared, by margin ({self.counts.mode}): {metric_label(self.counts.metric)}"
         return spared_curve(self.counts, self.curve, title=title, count=self.examples)
 
     def to_pandas(self) -> Any:
-        """The margins in points as a ``pandas.DataFrame``, with ``each`` and ``at_least`` at each."""
+        """A ``pandas.DataFrame`` with ``margin`` in points, ``each`` (tested one by one) and ``at_least`` (bound)."""
         points = [(100 * point.margin, point.each, point.at_least) for point in self.curve]
         return pa.table(list(zip(*points, strict=True)), names=["margin", "each", "at_least"]).to_pandas()
 
 
 class DisabledHeads:
-    """The effect of disabling heads or layers, judged: one row for each variant and metric.
+    """Effects of disabling heads or layers with intervals and verdicts, one row per variant and metric.
 
     Args:
         outcomes: Logits of every variant for every example.
-        rows: A row of the ablation table for each metric and variant.
-        beside: What a run would keep beside them, as rows.
+        rows: One row of the ablation table per metric and variant.
+        beside: Further rows of findings that a run would store.
         task: The task.
     """
 
@@ -153,7 +151,7 @@ class DisabledHeads:
         self.rows = list(rows)
         """Score, change, interval, p-values and verdict of every variant."""
         self.grids = [HeadGrid.of(grid) for grid in judged_grids(outcomes.plan, rows)]
-        """The changes of single heads, and of all heads of a layer but one, where they were disabled."""
+        """Effects of single heads, and of all heads of a layer but one, if they were disabled."""
 
     def __repr__(self) -> str:
         return "\n".join(self._sections()[0].findings)
@@ -163,7 +161,7 @@ class DisabledHeads:
         return lines + "".join(html_image(figure, "change of score by layer and head") for figure in self.plots()[:1])
 
     def plots(self) -> list[Figure]:
-        """The figures of a report: the heatmap first, where single heads were disabled."""
+        """The figures of a report; the heatmap comes first if single heads were disabled."""
         return [block.figure for section in self._sections() for block in section.figures]
 
     def _sections(self) -> list[Section]:
@@ -174,25 +172,25 @@ class DisabledHeads:
         return self.plots()[0]
 
     def spared(self, metric: str | None = None) -> SparedHeads:
-        """How many of the heads that were disabled alone can be spared, at each margin.
+        """Number of single heads that can be spared, by margin.
 
         Args:
             metric: Name of the metric; None for the first.
 
         Raises:
-            UserError: If fewer than two heads were disabled alone, or there is no such metric.
+            UserError: If fewer than two heads were disabled alone, or the metric was not tested.
         """
         by_metric = {row.metric: row for row in self._beside if isinstance(row, Spared)}
         if not by_metric:
-            raise UserError("Fewer than two heads were disabled alone; disable them with plans=['heads'].")
+            raise UserError("Fewer than two heads were disabled alone; give plans=['heads'].")
         name = next(iter(by_metric)) if metric is None else metric
         if name not in by_metric:
-            raise UserError(f"Heads were not judged by '{name}'; {choices(name, list(by_metric))}.")
+            raise UserError(f"Metric '{name}' was not tested; {choices(name, list(by_metric))}.")
         counts = by_metric[name]
         return SparedHeads(counts, curve_of(self._beside, counts), len(self.outcomes.label_N))
 
     def to_pandas(self) -> Any:
-        """The rows as a ``pandas.DataFrame``; verdicts are the words of pages."""
+        """The rows as a ``pandas.DataFrame``, with verdicts in words."""
         columns = ["metric", "mode", "kind", "variant", "layer", "head", "baseline", "score", "delta"]
         columns += ["low_simultaneous", "high_simultaneous", "low_pointwise", "high_pointwise"]
         columns += ["p_uncorrected", "p_bh", "p_needed", "p_margin", "flips", "significant", "verdict"]
@@ -202,13 +200,13 @@ class DisabledHeads:
 
 @dataclass(frozen=True)
 class DemoTexts:
-    """Examples of a task that the project generates.
+    """Examples of a generated task.
 
     Args:
-        texts: Sentences, or pairs.
-        labels: Classes as numbers from 0, or scores.
+        texts: Sentences or pairs of sentences.
+        labels: Class indices or scores.
         classes: Names of the classes; empty for scores.
-        annotations: For each text the annotation of each of its sentences, for :func:`measure`.
+        annotations: For each text, the annotation of each sentence, for :func:`measure`.
     """
 
     texts: list[Text]

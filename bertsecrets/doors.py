@@ -1,6 +1,6 @@
-"""Doors: what other installed packages, or files, bring to the project.
+"""Plug-ins: extensions from other installed packages or from files.
 
-A package opens a door with an entry point in one of these groups:
+A package declares an extension with an entry point in one of these groups:
 
 ===============================  ==========================================================================
 ``bertsecrets.measures``         a subclass of :class:`~bertsecrets.measures.base.Measure`
@@ -15,7 +15,7 @@ A package opens a door with an entry point in one of these groups:
 ``bertsecrets.conf``             a folder laid out like ``conf/``, as ``package.folder``
 ===============================  ==========================================================================
 
-Names come from the packages' metadata; nothing is imported before it is used.
+Names come from the packages' metadata; nothing is imported until it is used.
 """
 
 import functools
@@ -52,9 +52,9 @@ KINDS = (
 
 @functools.cache
 def offers(kind: str) -> Mapping[str, EntryPoint]:
-    """What installed packages offer of a kind, by name; nothing is imported.
+    """The entry points of a kind in installed packages, by name, without importing them.
 
-    Of two packages that offer the same name the first in alphabetical order is taken, and the other named in a warning.
+    If two packages use the same name, the alphabetically first wins and a warning names the other.
 
     Args:
         kind: A group without its prefix, e.g. ``"measures"``.
@@ -69,7 +69,7 @@ def offers(kind: str) -> Mapping[str, EntryPoint]:
 
 @functools.cache
 def load_offer(kind: str, name: str) -> Any:
-    """The object that a package offers under a name of :func:`offers`; None, after a warning, if its import fails."""
+    """The object behind a name of :func:`offers`; None, with a warning, if its import fails."""
     point = offers(kind)[name]
     try:
         return point.load()
@@ -81,9 +81,7 @@ def load_offer(kind: str, name: str) -> Any:
 
 @functools.cache
 def free_names(kind: str, taken: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that packages offer of a kind, without those that the project itself has, after a warning; nothing is
-    imported.
-    """
+    """The names of a kind in installed packages without those ``taken`` by bertsecrets, which cause a warning."""
     points = offers(kind)
     for name in sorted(points.keys() & set(taken)):
         _skip(kind, points[name], "bertsecrets itself has this name")
@@ -92,7 +90,7 @@ def free_names(kind: str, taken: tuple[str, ...]) -> tuple[str, ...]:
 
 @functools.cache
 def offered_folders(kind: str) -> Mapping[str, Path]:
-    """The folders that packages offer of a kind, by name, found without importing the packages."""
+    """The folders of a kind in installed packages, by name, found without importing the packages."""
     folders: dict[str, Path] = {}
     for name, point in offers(kind).items():
         top, *rest = point.value.split(".")
@@ -104,14 +102,14 @@ def offered_folders(kind: str) -> Mapping[str, Path]:
         candidates = [Path(candidate, *rest) for candidate in (spec and spec.submodule_search_locations) or ()]
         folder = next((candidate for candidate in candidates if candidate.is_dir()), None)
         if folder is None:
-            _skip(kind, point, f"'{point.value}' names no folder of an installed package")
+            _skip(kind, point, f"'{point.value}' is not a folder of an installed package")
         else:
             folders[name] = folder
     return folders
 
 
 def dotted(point: EntryPoint) -> str:
-    """The dotted name of what an entry point names, as ``_target_`` takes it.
+    """The value of an entry point as a dotted name, the form of ``_target_``.
 
     >>> dotted(EntryPoint("sharpness", "my_package.heads:Sharpness", "bertsecrets.measures"))
     'my_package.heads.Sharpness'
@@ -120,8 +118,7 @@ def dotted(point: EntryPoint) -> str:
 
 
 def with_colon(target: str) -> str:
-    """A ``_target_`` as ``module:class``, the form in which runs name their classes; a target with a colon has it
-    already.
+    """A ``_target_`` as ``module:class``, the form in which runs store classes.
 
     >>> with_colon("my_package.heads.Sharpness"), with_colon("my_package.heads:Sharpness")
     ('my_package.heads:Sharpness', 'my_package.heads:Sharpness')
@@ -130,12 +127,11 @@ def with_colon(target: str) -> str:
 
 
 def resolve(name: str) -> Any:
-    """What a dotted name (``package.module.Class``), ``package.module:name`` or a file (``folder/file.py:Class``)
-    names.
+    """The object with a name: ``package.module.Class``, ``package.module:name`` or ``folder/file.py:Class``.
 
     Raises:
-        AttributeError: If a module lacks the name; the nearest one is in the message.
-        Exception: Whatever importing the module raises.
+        AttributeError: If a module lacks the name; the message suggests the nearest one.
+        Exception: Any error raised while importing the module.
     """
     module, _, attribute = name.rpartition(":")
     if module.endswith(".py"):
@@ -154,10 +150,10 @@ def resolve(name: str) -> Any:
 
 
 def load_named(setting: str, name: str) -> Any:
-    """What a setting names, as :func:`resolve` reads it.
+    """The object named by a setting, by :func:`resolve`.
 
     Args:
-        setting: The setting, to begin the sentence of an error.
+        setting: The setting's name, for the error message.
         name: Its value.
 
     Raises:
@@ -171,7 +167,7 @@ def load_named(setting: str, name: str) -> Any:
 
 
 def error_text(error: BaseException) -> str:
-    """An error as part of a sentence.
+    """Type and message of an error, without the final full stop.
 
     >>> error_text(ImportError("No module named 'heads'."))
     "ImportError: No module named 'heads'"
@@ -191,4 +187,4 @@ def _attribute(value: Any, path: str, name: str) -> Any:
 
 def _skip(kind: str, point: EntryPoint, reason: str) -> None:
     package = f" of {point.dist.name}" if point.dist is not None else ""
-    _log.warning(f"The entry point {_GROUP}{kind} '{point.name}'{package} is left out: {reason}.")
+    _log.warning(f"The entry point {_GROUP}{kind} '{point.name}'{package} is skipped: {reason}.")

@@ -42,9 +42,9 @@ def test_a_broken_offer_is_named_in_one_line_and_the_others_are_there(
     lines = [record.getMessage() for record in caplog.records]
     # Each is said once.
     assert len(lines) == 3
-    assert "bertsecrets.scores 'bad' of mixed is left out: RuntimeError: two lines." in lines[0]
-    assert "'gone' of mixed is left out: ModuleNotFoundError: No module named 'mixed_c'." in lines[1]
-    assert "'no' of mixed is left out: AttributeError" in lines[2]
+    assert "bertsecrets.scores 'bad' of mixed is skipped: RuntimeError: two lines." in lines[0]
+    assert "'gone' of mixed is skipped: ModuleNotFoundError: No module named 'mixed_c'." in lines[1]
+    assert "'no' of mixed is skipped: AttributeError" in lines[2]
     assert not any("\n" in line for line in lines)
 
 
@@ -56,8 +56,8 @@ def test_names_are_unique(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
         assert load_offer("scores", "x") == 1
         assert free_names("scores", ("x",)) == ("exact",)
     lines = [record.getMessage() for record in caplog.records]
-    assert any("'x' of second is left out: 'one_a:x' already has this name" in line for line in lines)
-    assert any("'exact' of first is left out: bertsecrets itself has this name" in line for line in lines)
+    assert any("'x' of second is skipped: 'one_a:x' already has this name" in line for line in lines)
+    assert any("'exact' of first is skipped: bertsecrets itself has this name" in line for line in lines)
 
 
 def test_folders_are_found_without_an_import(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -67,9 +67,9 @@ def test_folders_are_found_without_an_import(tmp_path: Path, caplog: pytest.LogC
     with installed(package):
         assert offered_folders("conf") == {"holder": package / "holder" / "data" / "conf"}
         assert "holder" not in sys.modules
-    assert sorted(record.getMessage().partition(" is left out: ")[2] for record in caplog.records) == [
-        "'holder.other' names no folder of an installed package.",
-        "'no_such_package.conf' names no folder of an installed package.",
+    assert sorted(record.getMessage().partition(" is skipped: ")[2] for record in caplog.records) == [
+        "'holder.other' is not a folder of an installed package.",
+        "'no_such_package.conf' is not a folder of an installed package.",
     ]
 
 

@@ -26,7 +26,7 @@ TEXTS = ["the dog chased the cat", "the old man sat", "a chair", "on the cat", "
     [
         (AutoModelForTokenClassification, "expected a list of words"),
         (AutoModelForMultipleChoice, "disabling its heads yields no verdicts; watch and measure them"),
-        (AutoModelForQuestionAnswering, "is not a question and its text"),
+        (AutoModelForQuestionAnswering, "is not a pair of question and text"),
     ],
 )
 @pytest.mark.parametrize("family", ["bert", "mpnet"])

@@ -176,7 +176,7 @@ def test_a_notebook_gets_the_counts_the_curve_and_a_table() -> None:
     assert (bound.get_ydata().tolist(), each.get_ydata().tolist()) == (at_least, one_by_one)
     assert bound.get_xdata() == pytest.approx(100 * MARGINS)
     assert result.to_pandas()["at_least"].tolist() == at_least
-    with pytest.raises(UserError, match="Heads were not judged by 'f1'"):
+    with pytest.raises(UserError, match="Metric 'f1' was not tested"):
         disabled.spared("f1")
     with pytest.raises(UserError, match="Fewer than two heads were disabled alone"):
         DisabledHeads(swept, rows, [], task("accuracy")).spared()

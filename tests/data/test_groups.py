@@ -81,7 +81,7 @@ def test_columns_of_a_frame_or_a_data_set_are_judged_by_groups(library: str) -> 
     for first, second in zip(alone.rows, grouped.rows, strict=True):
         assert first["delta"] == second["delta"]
         assert second["high"] - second["low"] > first["high"] - first["low"]
-    with pytest.raises(UserError, match="group has 3 values for 48 texts; give one for each text"):
+    with pytest.raises(UserError, match="group has 3 values for 48 texts; give one per text"):
         bs.disable(*given, group=[1, 2, 3])
 
 

@@ -153,7 +153,7 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "labels, a number": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, 1), "labels is 1; give one label for each"),  # type: ignore[arg-type]
     "a label, None": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, [0, 1, None, 1]), "Label None is not a class"),  # type: ignore[list-item]
     "labels, None, fine_tune": (lambda t: bs.fine_tune(tiny_model("bert"), t, TEXTS, None), "labels is None; give one"),  # type: ignore[arg-type]
-    "a frozen model": (lambda t: bs.fine_tune(frozen(), t, TEXTS, LABELS), "no parameter that can be trained"),
+    "a frozen model": (lambda t: bs.fine_tune(frozen(), t, TEXTS, LABELS), "no trainable parameters"),
     "plans, a string": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, LABELS, "heads"), r"plans is 'heads'; give "
                                                                                              r"a list, e\.g\. "
                                                                                              r"\['heads'\]"),  # type: ignore[arg-type]

@@ -18,5 +18,5 @@ def test_an_offer_that_is_no_family_is_refused(tmp_path: Path, caplog: pytest.Lo
         assert find_family("unknown") is None
         # The project's own family is not replaced, which is said once.
         assert find_family("bert") is find_family("bert") is FAMILIES["bert"]
-    assert caplog.text.count("'bert' of kin is left out: bertsecrets itself has this name.") == 1
-    assert "'gone' of kin is left out: ModuleNotFoundError" in caplog.text
+    assert caplog.text.count("'bert' of kin is skipped: bertsecrets itself has this name.") == 1
+    assert "'gone' of kin is skipped: ModuleNotFoundError" in caplog.text

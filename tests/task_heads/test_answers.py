@@ -248,14 +248,14 @@ def test_the_api_takes_questions_texts_and_answers() -> None:
     expected = [official(one, example.label.texts or ("",), 2)[1] for one, example in zip(given, examples, strict=True)]
     assert found.to_pandas()["baseline"].iloc[0] == pytest.approx(sum(expected) / len(expected), abs=1e-6)
     for labels, match in (
-        (["dog"] * 12, r"Answer 'dog' is not in its text"),
-        ([3] * 12, r"Label 3 is no answer"),
+        (["dog"] * 12, r"Answer 'dog' is not in the text"),
+        ([3] * 12, r"Label 3 is not an answer"),
     ):
         with pytest.raises(UserError, match=match):
             bs.disable(model, tokenizer, texts, labels)
     with pytest.raises(UserError, match=r"averages the answers of 4 draws.*set ablation.draws=1"):
         bs.disable(model, tokenizer, texts, golds, mode="resample")
-    with pytest.raises(UserError, match=r"is not a question and its text"):
+    with pytest.raises(UserError, match=r"is not a pair of question and text"):
         bs.disable(model, tokenizer, ["a cat"], [None])
 
 

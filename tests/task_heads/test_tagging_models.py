@@ -148,4 +148,4 @@ def test_train_and_analyze_a_tagger(tiny_bert: Path, tmp_path: Path) -> None:
     refused = door(
         "analyze", f"checkpoint={run}", "analysis=relevance", f"hydra.run.dir={tmp_path / 'no'}", "logger=none"
     )
-    assert "needs one prediction for each text, but a model of task 'demo_tags'" in refused.stderr
+    assert "needs one prediction per text, but a model of task 'demo_tags'" in refused.stderr
