@@ -149,7 +149,7 @@ class Engine:
         if len(donors) > 1 and head.statistics and any(metric.events for metric in head.metrics.values()):
             raise UserError(
                 f"Mode '{self.mode.name}' averages the answers of {len(donors)} draws, but an answer of kind "
-                f"'{head.kind}' is either right or wrong; set ablation.draws=1."
+                f"'{head.kind}' is either right or wrong; allow one draw (ablation.draws=1, in Python draws=1)."
             )
         with evaluating(self.encoder.model), torch.set_grad_enabled(gradients):
             if takes_donors:

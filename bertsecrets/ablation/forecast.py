@@ -22,6 +22,7 @@ from bertsecrets.analysis import Context
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.module import example_count
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
 from bertsecrets.models.encoder import Autocast, Encoder, evaluating
@@ -270,7 +271,7 @@ def forecast(
     if precision == BF16:
         active = _ACTIVE * seconds["bf16"] / fp32 + _AGAIN + settings.audit
     return Forecast(
-        examples=len(context.positions(settings.max_examples)),
+        examples=example_count(context.split, context.positions(settings.max_examples)),
         variants=len(plan.variants),
         measured=Times(
             fp32 * draws * (1 + pairs),

@@ -264,7 +264,8 @@ class Collected(Metric):
         self.head = batch.head
         # An example without a group forms its own group.
         group_B = batch.index_B if batch.group_B is None else batch.group_B
-        whole = (batch.index_B, group_B, *(value.float() for value in values))
+        label_B, *answers = values
+        whole = (batch.index_B, group_B, label_B, *(value.float() for value in answers))
         for name, value in zip(self.names, whole, strict=True):
             getattr(self, name).append(value)
 
@@ -290,7 +291,7 @@ class Collected(Metric):
         return Outcomes(
             self.plan,
             index_N1[row_M, 0],
-            label_M,
+            label_M.float(),
             clean_M1C[:, 0],
             logits_MVC,
             weight_NV,

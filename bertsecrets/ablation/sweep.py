@@ -49,8 +49,8 @@ from bertsecrets.ablation.sublayers import sublayer_differences
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.attention.parts import check_parts
+from bertsecrets.data.module import example_count
 from bertsecrets.data.task import Task
-from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Encoder
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
@@ -385,10 +385,7 @@ class DisableAnalysis(Analysis):
 
     def _sample(self, context: Context, outcomes: Outcomes) -> dict[str, Any]:
         """Which part of the examples was used, and the budget if that was the reason; empty if all were used."""
-        whole, count = len(context.split), len(outcomes.index_N)
-        if isinstance(context.split, EncodedSplit) and context.task.head.reads_windows:
-            # Windows of a long text have one answer together.
-            whole = len({one.index if one.document is None else one.document for one in context.split.examples})
+        whole, count = example_count(context.split), len(outcomes.index_N)
         if count == whole:
             return {}
         budget = self.settings.budget if count < (self.settings.max_examples or whole) else None

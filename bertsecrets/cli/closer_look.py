@@ -20,6 +20,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.models.encoder import evaluating
+from bertsecrets.models.metrics import Predictions
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.captures import TellingExample, write_telling
@@ -133,15 +134,19 @@ def _batches(dataset: EncodedSplit, positions: Sequence[int]) -> Iterator[tuple[
 
 
 def _answers(context: Context, dataset: EncodedSplit, positions: Sequence[int]) -> Tensor:
-    """Answers ``[N, F]`` to the examples at these positions."""
-    order = sorted(range(len(positions)), key=lambda at: dataset.lengths[positions[at]])
-    parts = []
-    for batch, _ in _batches(dataset, [positions[at] for at in order]):
+    """Answers ``[N, F]`` to the examples at these positions, of all windows of each."""
+    if dataset.head.reads_windows:
+        texts = {dataset.examples[position].document for position in positions}
+        positions = [position for position, example in enumerate(dataset.examples) if example.document in texts]
+    predictions = Predictions(dataset.head)
+    for batch, _ in _batches(dataset, sorted(positions, key=dataset.lengths.__getitem__)):
+        assert batch.label_B is not None
         with context.autocast():
-            batch = batch.to(context.device)
-            parts.append(batch.answers(output_of(context.model, batch.inputs())).float().cpu())
-    answer_NF = torch.cat(parts)
-    return answer_NF[torch.tensor(order).argsort()]
+            on_device = batch.to(context.device)
+            answer_BF = on_device.answers(output_of(context.model, on_device.inputs())).cpu()
+        predictions.update(batch.index_B, answer_BF, batch.head.outcome_labels(batch.label_B))
+    _, answer_NF, _ = predictions.collected()
+    return answer_NF
 
 
 def _judged(outcomes: Outcomes, answer_NF: Tensor, task: Task, settings: AblationSettings) -> list[dict[str, Any]]:

@@ -476,6 +476,13 @@ def sample_rows(split: Sized, limit: int | None, seed: int) -> list[int]:
     return sorted(chain.from_iterable(questions[place] for place in sample_positions(len(questions), limit, seed)))
 
 
+def example_count(split: Sized, rows: Sequence[int] | None = None) -> int:
+    """Number of examples in rows of a tokenised split, of which windows of one text are one; in all rows if None."""
+    if not (isinstance(split, EncodedSplit) and split.head.reads_windows):
+        return len(split) if rows is None else len(rows)
+    return len({split.examples[row].document for row in (range(len(split)) if rows is None else rows)})
+
+
 def constant_predictions(label_N: Tensor, task: Task, count: int) -> Tensor:
     """The prediction of a constant baseline for each of ``count`` examples.
 

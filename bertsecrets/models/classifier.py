@@ -100,6 +100,10 @@ class SequenceClassifier(pl.LightningModule):
         """The output of the model's head."""
         return output_of(self.model, batch.inputs())
 
+    def _scored(self, batch: Batch) -> Tensor:
+        """The same where labels ask for it: a vocabulary of logits at every token would cost as much as the encoder."""
+        return batch.head.output(self.model, batch.inputs(), batch.label_B)
+
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         step = self.trainer.fit_loop.total_batch_idx
         # Primes, so that neighbouring seeds, steps and processes do not collide.
@@ -107,7 +111,7 @@ class SequenceClassifier(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         assert batch.label_B is not None
-        loss = batch.loss(self(batch))
+        loss = batch.head.loss(self._scored(batch), batch.label_B)
         self._note_finite(loss)
         self.log("train/loss", loss.detach(), prog_bar=True, batch_size=batch.size)
         # The largest rate, as layers may learn more slowly than the head.
@@ -153,7 +157,7 @@ class SequenceClassifier(pl.LightningModule):
             predictions.reset()
             # A process without a batch must still take part in gathering.
             none = torch.zeros(0, device=self.device)
-            predictions.update(none.long(), none.new_zeros(0, self.task.head.width), none)
+            predictions.update(none.long(), none.new_zeros(0, self.task.head.width), none.to(self.task.head.label_type))
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         if not self.task.is_labelled or self.is_scored:
@@ -161,7 +165,8 @@ class SequenceClassifier(pl.LightningModule):
         assert batch.label_B is not None
         predictions = self.predictions[self.evaluation_names[dataloader_idx]]
         assert isinstance(predictions, Predictions)
-        predictions.update(batch.index_B, batch.answers(self(batch)), self.task.head.outcome_labels(batch.label_B))
+        answers = batch.head.together(batch.head.answers(self._scored(batch), batch.label_B))
+        predictions.update(batch.index_B, answers, self.task.head.outcome_labels(batch.label_B))
 
     def on_validation_epoch_end(self) -> None:
         if self.is_scored:

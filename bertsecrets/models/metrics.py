@@ -282,11 +282,10 @@ class Predictions(Metric):
         return super()._apply(kept, exclude_state)
 
     def update(self, index_B: Tensor, logits_BC: Tensor, label_B: Tensor) -> None:
-        """Add a batch; logits and labels (class indices or scores) are kept as float32."""
+        """Add a batch; logits are kept as float32."""
         self.index.append(index_B)
         self.logits.append(logits_BC.detach().float())
-        # One type for class indices and scores; whole numbers are exact up to 16 million.
-        self.labels.append(label_B.to(torch.float32))
+        self.labels.append(label_B)
 
     def compute(self) -> tuple[Tensor, Tensor, Tensor]:
         """Example indices ``[N]`` in ascending order, logits ``[N, C]`` and labels ``[N]``, on the CPU.

@@ -10,7 +10,7 @@ from torch import nn
 
 from bertsecrets.ablation.forecast import announce
 from bertsecrets.analysis import Analysis, Context, Findings, without_errors
-from bertsecrets.data.module import TaskData
+from bertsecrets.data.module import TaskData, example_count
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
@@ -108,7 +108,8 @@ class PruneHeads(Analysis):
             bar=partial(progress_over, visible=context.progress, unit="set·example"),
         )
         lengths = data.evaluation_dataset(evaluation).lengths
-        choosing, testing = min(settings.examples, len(data.encoded(TRAIN))), len(lengths)
+        choosing = min(settings.examples, example_count(data.encoded(TRAIN)))
+        testing = example_count(data.evaluation_dataset(evaluation))
         rounds, models = settings.latency_rounds, len(check_settings(settings, describe(model)))
         timed = 2 * sum(_BATCHES) * (max(2, rounds) + WARM_UP) * models if rounds else 0
         announce(
@@ -122,7 +123,7 @@ class PruneHeads(Analysis):
             _log.info(f"Resumed an interrupted search: {store.loaded} steps were already finished.")
         if not context.is_first:
             return
-        costs = cost(model, max(1, round(sum(lengths) / testing)))
+        costs = cost(model, max(1, round(sum(lengths) / len(lengths))))
         timings = self._timings(context, selection, costs.length)
         known, device = searches.folder is not None, context.device.type
         rows = found(orders, selection, columns, data.task, settings, place, known, costs, timings, device)

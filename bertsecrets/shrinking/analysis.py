@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from bertsecrets.analysis import Analysis, Context, Findings, without_errors
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.module import example_count
 from bertsecrets.errors import UserError
 from bertsecrets.present.shrink import attempt_in_words
 from bertsecrets.pruning.experiment import Shrinking
@@ -90,7 +91,7 @@ class ShrinkModel(Analysis):
         if not data.task.head.classifies:
             return
         split = data.evaluation[data.check_evaluation(self.evaluation)]
-        count = len(data.encoded(split))
+        count = example_count(data.encoded(split))
         level = search_level(settings.confidence, Searches.of(context.run, data.encoded(split), context.store).next())
         _log.info(check_examples(count, settings.max_loss / 100, level))
         if settings.max_class_loss is not None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bertsecrets.task_heads.base import TaskHead, wide
+from bertsecrets.task_heads.base import FINGERPRINTS, TaskHead, wide
 from bertsecrets.task_heads.labels import ANSWERS, Answers, answer_f1, exact_match, normalised
 from bertsecrets.task_heads.metric import Metric
 
@@ -21,6 +21,8 @@ _NEVER = -1e6
 
 # Columns of a label.
 _START, _END, _FIRST, _LAST, _LENGTH, _PASSAGE, _QUESTION, _OPTIONAL, _NONE, _DIGEST = range(10)
+
+_PER_QUESTION = 1 << 24
 
 _LOSS, _EXACT, _F1, _SPAN, _NULL, _RIGHT_NULL = range(6)
 
@@ -124,11 +126,11 @@ class AnswerHead(TaskHead):
         return torch.stack([column.float() for column in columns], -1)
 
     def outcome_labels(self, label_B: Tensor) -> Tensor:
-        """The numbers of the questions, by which :meth:`merged` knows the windows of each."""
-        return label_B[:, _QUESTION]
+        """The numbers of the questions, by which :meth:`merged` knows the windows of each, and their fingerprints."""
+        return label_B[:, _QUESTION] * _PER_QUESTION + label_B[:, _DIGEST] % FINGERPRINTS
 
     def merged(self, label_N: Tensor, answer_NXF: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        question_N = label_N.long()
+        question_N = label_N // _PER_QUESTION
         _, place_N = question_N.unique(return_inverse=True)
         questions = int(place_N.max()) + 1 if len(place_N) else 0
         rows_N = torch.arange(len(place_N))
@@ -151,7 +153,7 @@ class AnswerHead(TaskHead):
         none_MX = answer_MXF[..., _NULL] > answer_MXF[..., _SPAN]
         for column in (_EXACT, _F1):
             answer_MXF[..., column] = answer_MXF[..., _RIGHT_NULL].where(none_MX, answer_MXF[..., column])
-        return row_M, torch.zeros_like(label_N[:questions]), answer_MXF
+        return row_M, label_N[row_M] % _PER_QUESTION, answer_MXF
 
     def numbers(self, answer_F: Tensor) -> dict[str, float]:
         named = dict(zip(self.statistics, answer_F.tolist(), strict=True))

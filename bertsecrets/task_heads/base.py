@@ -10,7 +10,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from bertsecrets.task_heads.labels import IGNORED
 from bertsecrets.task_heads.metric import Metric
+
+FINGERPRINTS = 16_777_213
+"""The largest prime below 2**24."""
 
 
 class TaskHead(ABC):
@@ -153,8 +157,10 @@ class TaskHead(ABC):
         return answer_RXF
 
     def outcome_labels(self, label_B: Tensor) -> Tensor:
-        """The labels ``[B]`` that answers are judged by; zeros where they count what is right already."""
-        return label_B.new_zeros(len(label_B)) if self.statistics else label_B
+        """The labels ``[B]`` that answers are judged by; where answers count what is right already, numbers that tell
+        other labels apart.
+        """
+        return fingerprints(label_B) if self.statistics else label_B
 
     def merged(self, label_N: Tensor, answer_NXF: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One answer for each example whose parts, such as windows of a long text, are several rows.
@@ -232,6 +238,22 @@ class TaskHead(ABC):
         """The loss of each example ``[N]``, from its answer."""
         # A copy: files hold no tensors that share memory.
         return answer_NF[:, 0].clone() if self.statistics else self.losses(answer_NF, label_N)
+
+
+def fingerprints(label_B: Tensor) -> Tensor:
+    """A number for the labels of each example, ``[B]``, below 2**24: float32 holds it exactly.
+
+    Equal for equal labels, whatever the length of their batch.
+    """
+    if label_B.is_floating_point():
+        return label_B.new_zeros(len(label_B))
+    label_BX = label_B.reshape(len(label_B), -1)
+    place_X = torch.arange(label_BX.shape[1], device=label_B.device)
+    # Squares modulo a prime: 64 bits suffice, and no sum of labels hides that two of them changed places.
+    mixed_BX = ((label_BX + 2) * 1_000_003 + place_X * 7_919) % FINGERPRINTS
+    scored_BX = label_BX != IGNORED
+    numbers_B: Tensor = (mixed_BX * mixed_BX % FINGERPRINTS * scored_BX).sum(-1) % FINGERPRINTS
+    return numbers_B
 
 
 def output_of(model: Callable[..., Any], inputs: Mapping[str, Any]) -> Tensor:

@@ -39,6 +39,9 @@ class PlaceHead(TaskHead):
         return taken(output, place_BW)
 
     def output(self, model: PreTrainedModel, inputs: Mapping[str, Any], label_B: Any) -> Tensor:
+        # A compiled model would be compiled again with each hook.
+        if getattr(model, "_compiled_call_impl", None) is not None:
+            return super().output(model, inputs, label_B)
         # As below: a vocabulary of logits at every token would not fit into memory.
         place_BW, _ = labelled_places(label_B)
 

@@ -253,7 +253,7 @@ def test_the_api_takes_questions_texts_and_answers() -> None:
     ):
         with pytest.raises(UserError, match=match):
             bs.disable(model, tokenizer, texts, labels)
-    with pytest.raises(UserError, match=r"averages the answers of 4 draws.*set ablation.draws=1"):
+    with pytest.raises(UserError, match=r"averages the answers of 4 draws.*allow one draw"):
         bs.disable(model, tokenizer, texts, golds, mode="resample")
     with pytest.raises(UserError, match=r"is not a pair of question and text"):
         bs.disable(model, tokenizer, ["a cat"], [None])
@@ -274,6 +274,8 @@ def test_an_evaluation_counts_each_question_once() -> None:
         collected.update(batch.index_B, answers, batch.head.outcome_labels(batch.label_B))
     index_N, answer_NF, label_N = collected.collected()
     assert index_N.tolist() == list(range(9))
+    # Runs on other questions of the same numbers are told apart by these.
+    assert len({(example.texts[1], example.label) for example in examples}) == len({*label_N.tolist()})
     scores = score_logits(answer_NF, label_N, TASK)
     expected = [official(post_processed(model, tokenizer, example)[0], example.label.texts, 1) for example in examples]
     assert scores["exact_match"] == pytest.approx(sum(exact for exact, _ in expected) / 9)
