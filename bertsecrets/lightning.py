@@ -163,7 +163,7 @@ class AnalyseHeads(RunAnalysis, _OtherCallback):  # type: ignore[misc]
     def examples(
         self, trainer: pl.Trainer, module: pl.LightningModule, last: bool
     ) -> tuple[Context, dict[str, SetScores], str]:
-        """What the analysis sees, the scores of its set and the constant answer."""
+        """What the analysis sees, the scores of its set and the majority baseline's answer."""
         references = {}
         if self.reference is not None:
             self.reference = trainer.precision_plugin.convert_module(self.reference).to(module.device).eval()

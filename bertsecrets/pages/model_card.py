@@ -292,25 +292,21 @@ def _scores(scores: RunScores | None) -> str:
         ]
         for line in scores.lines()
     ]
-    sentences = [f"The constant answer is “{scores.constant_answer}” for every example."]
+    sentences = [f"The majority baseline always answers “{scores.constant_answer}”."]
     if scores.learned is False:
-        sentences.append(
-            "The model is not shown to beat it on the first set: nothing was learned that these examples can show."
-        )
-    table = markdown_table(["metric", "model", "95 % interval", "constant answer", "examples"], rows)
+        sentences.append("The model does not significantly beat it on the first set, so it learned nothing measurable.")
+    table = markdown_table(["metric", "model", "95 % interval", "majority baseline", "examples"], rows)
     return f"{table}\n\n{markdown_text(' '.join(sentences))}"
 
 
 def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable | None) -> list[str]:
     if sweep is None:
         return [
-            "No disabling sweep of these weights was found. "
-            "`python -m bertsecrets analyze checkpoint=<run folder> analysis=disable` makes one; export again after it."
+            "No disabling sweep of these weights was found. Run "
+            "`python -m bertsecrets analyze checkpoint=<run folder> analysis=disable`, then export again."
         ]
     if scores is not None and scores.learned is False:
-        return [
-            "The model is not shown to beat a constant answer, so what its heads do for the task is not interpreted."
-        ]
+        return ["The model does not significantly beat the majority baseline, so its heads are not interpreted."]
     first = ablation_sections(sweep, ())[0]
     rows = sorted(rows_of(HEAD, sweep), key=lambda row: float(row["delta"]))
     needed = [row for row in rows if row["verdict"] == NEEDED]

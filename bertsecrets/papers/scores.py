@@ -81,7 +81,7 @@ def score_table(tasks: Sequence[Sequence[Scores]]) -> Table:
         tasks: The metrics of each task.
     """
     header = ["task", "metric", "pre-trained, fine-tuned", "random, fine-tuned", "pre-trained, untrained classifier"]
-    header += ["constant answer", "against the paper, beyond both intervals", "paper"]
+    header += ["majority baseline", "against the paper, beyond both intervals", "paper"]
     rows = [
         [
             scores.task,

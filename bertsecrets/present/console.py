@@ -50,7 +50,7 @@ def print_summary(
     if scores:
         table = Table("metric", box=None, pad_edge=False)
         table.add_column("model", justify="right")
-        table.add_column("constant answer", justify="right")
+        table.add_column("majority baseline", justify="right")
         for score in scores:
             table.add_row(Text(score.name), with_error(score.value, score.stderr), number(score.baseline))
         console.print(table)

@@ -36,10 +36,9 @@ class ChangedAndNeeded:
     Args:
         drift_N: 1 − cosine with the maps before fine-tuning.
         effect_N: Change of the score without the head, in points; or the rise of the mean loss.
-        by_loss: Whether it is that of the loss, which stands for the score where more than half of its changes are
-            equal.
+        by_loss: Whether ``effect_N`` is the loss, used if more than half of the changes of score are equal.
         rows: The heads' rows of the ablation table.
-        correlation: Rank correlation of the two, total and within layers.
+        correlation: Rank correlation of the two, overall and within layers.
     """
 
     drift_N: NDArray[np.float64]
@@ -50,7 +49,7 @@ class ChangedAndNeeded:
 
     @property
     def in_words(self) -> str:
-        """Which way the two go together, as far as can be told."""
+        """Whether heads that changed more are needed more, with the correlation."""
         correlation = self.correlation
         if not correlation.judged:
             relation = "Too few heads to link how much a head changed with how much it is needed"
@@ -61,10 +60,10 @@ class ChangedAndNeeded:
         else:
             relation = "Heads that changed more are needed less"
         effect, sign = ("rise of the loss", "positive") if self.by_loss else ("change of score", "negative")
-        why = " (the score of more than half of them changes equally)" if self.by_loss else ""
+        why = " (used because the score changes equally for more than half of the heads)" if self.by_loss else ""
         return (
-            f"{relation}: over {len(self.rows)} heads the rank correlation of drift and {effect} without the head{why} "
-            f"is {correlation_in_words(correlation)}; {sign} would be: the more changed, the more needed."
+            f"{relation}: over {len(self.rows)} heads, the rank correlation of drift with the {effect} without the "
+            f"head{why} is {correlation_in_words(correlation)}; {sign} if heads that changed more are needed more."
         )
 
 
@@ -97,7 +96,7 @@ def _why_unrelated(cosine_LH: NDArray[np.float64], rows: Sequence[Row]) -> str:
     if len(rows) != cosine_LH.size:
         return "not all heads were disabled"
     if len({row["delta"] for row in rows}) == 1:
-        return "without any of the heads the score changes equally, or not at all"
+        return "disabling any head changes the score equally, or not at all"
     return "drift is the same for all heads"
 
 
@@ -141,7 +140,7 @@ def answers(
 def _changed_in_words(view: MeasureView, section: Section) -> str:
     value_LH, stderr_LH, count_LH = view.grid("cosine")
     if section.highlights is None:
-        return f"None of {value_LH.size} heads is known to have changed its attention beyond rounding."
+        return f"No change of attention beyond rounding is known for any of {value_LH.size} heads."
     named = []
     for line in section.highlights.heads[:_NAMED]:
         head = line.layer, line.head
@@ -156,8 +155,8 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
         else ""
     )
     return (
-        f"The heads that changed most of {int(np.isfinite(value_LH).sum())}, by the cosine of their maps before and "
-        f"after fine-tuning (1: unchanged; 95 % intervals, for all heads together): {'; '.join(named)}.{layers}"
+        f"Heads that changed most (of {int(np.isfinite(value_LH).sum())}), by the cosine of their maps before and "
+        f"after fine-tuning (1: unchanged; simultaneous 95 % intervals): {'; '.join(named)}.{layers}"
     )
 
 
@@ -179,7 +178,9 @@ def _needed_in_words(disabled: DisabledHeads, power: Power | None) -> str:
         if ordered and ordered[0]["delta"] < 0:
             worst = ordered[0]
             chance = (
-                "significant alone, not among all heads" if worst["significant"] else "not significant after correction"
+                "significant by itself but not after correction"
+                if worst["significant"]
+                else "not significant after correction"
             )
             chance = "within the margin" if worst["verdict"] == DISPENSABLE else chance
             first += f" The largest loss, without {HEAD.label_of(worst)}, is {points_in_words(worst)}, {chance}."
@@ -195,9 +196,7 @@ def _needed_in_words(disabled: DisabledHeads, power: Power | None) -> str:
 
 
 def layers_in_words(table: AblationTable) -> str:
-    """How many whole layers are needed by the first metric, and the one that is needed most; empty if none was
-    disabled.
-    """
+    """How many layers are needed by the first metric, and the most needed one; empty if none was disabled."""
     rows = rows_of(LAYER, table)
     defined = [row for row in rows if np.isfinite(row["delta"])]
     if not defined:

@@ -39,14 +39,14 @@ _SCORES = "Scores"
 def write_comparison(
     runs: Sequence[FinishedRun], unfinished: Sequence[str], folder: Path, *, heads: bool, trusted: Sequence[str] = ()
 ) -> Path:
-    """Write page, figures and ``comparison.parquet`` into a folder; return the page.
+    """Write the page, its figures and ``comparison.parquet`` to a folder; return the page's path.
 
     Args:
         runs: At least one finished run.
-        unfinished: Names of the unfinished runs, which are left out.
-        folder: Made if missing.
-        heads: Whether to compare the runs' heads, or only their scores.
-        trusted: Classes of other packages that may compare their experiments, ``module:class``.
+        unfinished: Names of the unfinished runs, which are skipped.
+        folder: Created if missing.
+        heads: Whether to compare heads, or only scores.
+        trusted: Classes of other packages that may present their experiments, ``module:class``.
     """
     conditions, varying = find_conditions(runs)
     notes = [*_unlearned_in_words(conditions, varying), *left_out(unfinished)]
@@ -54,7 +54,7 @@ def write_comparison(
     sections = [_scores(conditions, varying)] if labelled else []
     if heads:
         compared = compare_experiments(conditions, varying, trusted)
-        # Of runs that disable one thing each, the scores of the model with all heads are the same.
+        # Runs that disable one thing each share the scores of the intact model.
         leads = bool(compared) and all(named(run.config) for run in runs)
         sections = [*compared, *sections] if leads else [*sections, *compared]
         both = _drift_and_ablation(conditions, varying)
@@ -89,7 +89,7 @@ def write_comparison(
 def compare_experiments(
     conditions: Sequence[Condition], varying: Sequence[str], trusted: Sequence[str]
 ) -> list[Section]:
-    """A section for every experiment that any run holds."""
+    """One section per experiment of any run."""
     declarations = {
         name: declaration
         for condition in conditions
@@ -115,9 +115,7 @@ def compare_experiments(
 
 
 def _title(conditions: Sequence[Condition], sections: Sequence[Section]) -> str:
-    """The answer of the page in a sentence: on the heads that are needed if any were disabled, else the first finding
-    about heads or scores.
-    """
+    """The page's answer in a sentence: which heads are needed, if any were disabled, else the first finding."""
     experiments = conditions[0].runs[0].experiments
     if _models(conditions) == 1 and "ablation" in experiments and not conditions[0].unlearned:
         disabled = DisabledHeads.of(experiments["ablation"][1].run)
@@ -127,19 +125,17 @@ def _title(conditions: Sequence[Condition], sections: Sequence[Section]) -> str:
     about_heads = [section.line for section in sections if section.findings and not section.title.startswith(_SCORES)]
     about_scores = [section.line for section in sections if section.findings]
     return next(
-        iter([*summaries, *about_heads, *about_scores]), "These runs have no score and no number of a head to compare."
+        iter([*summaries, *about_heads, *about_scores]), "These runs have neither scores nor head numbers to compare."
     )
 
 
 def _models(conditions: Sequence[Condition]) -> int:
-    """Number of models: a run and the analyses of it are about one."""
+    """Number of models; a run and its analyses share one."""
     return sum(len(condition.runs) for condition in conditions)
 
 
 def _all_heads(conditions: Sequence[Condition], folder: Path, trusted: Sequence[str]) -> list[Section]:
-    """The table of all heads with what a run and the analyses of it hold, also written to files; none for several
-    models.
-    """
+    """The table of all heads of a run and its analyses, also written to files; none for several models."""
     if _models(conditions) > 1:
         return []
     experiments = conditions[0].runs[0].experiments
@@ -197,39 +193,37 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         title="Scores by condition",
         unit="score",
         reference=None,
-        note=f"rings: seeds; bars: {INTERVALS}, cut off at the metric's ends",
+        note=f"rings: seeds; bars: {INTERVALS}, clipped to the metric's range",
         value="mean over seeds",
-        baseline="constant answer",
+        baseline="majority baseline",
     )
     findings = [_extremes_in_words(metric, by_label) for (*_, metric), by_label in means.items() if len(by_label) > 1]
     findings += (
         [
-            f"On average no better than a constant answer: {', '.join(losers)}. The heads of such models say little "
-            "about the task."
+            f"On average no better than the majority baseline: {', '.join(losers)}. The heads of such models reveal "
+            "little about the task."
         ]
         if losers
         else []
     )
-    header = ["condition", "metric", "seeds", "mean", "95 % interval", "constant answer", "examples"]
+    header = ["condition", "metric", "seeds", "mean", "95 % interval", "majority baseline", "examples"]
     return Section(
         f"{_SCORES} (table 1 of Kovaleva et al.)" if "init" in varying else _SCORES,
         findings,
         [
-            "The interval is over seeds and examples; with one seed it is over examples and says nothing of another "
-            "fine-tuning. F1, AUC and Matthews' correlation have one over seeds alone. It is cut off at the ends of "
-            "the metric's range."
+            "Intervals cover seeds and examples. With one seed they cover examples only and do not generalise to "
+            "other seeds; for F1, AUC and Matthews' correlation they cover seeds only. They are clipped to the "
+            "metric's range."
         ],
-        [Table(header, cells, "Mean over seeds, of the model and of the constant answer")],
+        [Table(header, cells, "Model and majority baseline, mean over seeds")],
         [FigureBlock("scores", figure, "Every seed's score, by condition.", "Dot chart of scores by condition.")],
-        # Of such models this is the answer, whatever their heads do.
-        summary="On average no model is better than a constant answer." if losers and len(losers) == len(drawn) else "",
+        # This is the answer for such models, whatever their heads do.
+        summary="On average no model beats the majority baseline." if losers and len(losers) == len(drawn) else "",
     )
 
 
 def _unlearned_in_words(conditions: Sequence[Condition], varying: Sequence[str]) -> list[str]:
-    """Sentences on the runs whose heads are left out, as they learned nothing, and on conditions that are left with too
-    few.
-    """
+    """Sentences on runs that learned nothing, whose heads are skipped, and on conditions with too few runs left."""
     names = [run.name for condition in conditions for run in condition.unlearned]
     few = [
         condition.label(varying)
@@ -239,15 +233,16 @@ def _unlearned_in_words(conditions: Sequence[Condition], varying: Sequence[str])
     if not names:
         return []
     sentences = [
-        f"Not shown to beat a constant answer, so that nothing is said of what their heads do: {', '.join(names)}."
+        f"Heads not interpreted, because the model does not significantly beat the majority baseline: "
+        f"{', '.join(names)}."
     ]
     if few:
-        sentences.append(f"With fewer than two runs left there is no verdict over seeds ({', '.join(few)}).")
+        sentences.append(f"No verdicts over seeds, because fewer than two runs are left: {', '.join(few)}.")
     return sentences
 
 
 def _extremes_in_words(metric: str, means: Mapping[str, Interval]) -> str:
-    """Which condition has the highest and which the lowest mean, with their intervals."""
+    """The conditions with the highest and the lowest mean, with intervals."""
     defined = {label: interval for label, interval in means.items() if math.isfinite(interval.mean)}
     if not defined:
         return f"The {metric} of all {len(means)} conditions is undefined."
@@ -260,7 +255,7 @@ def _extremes_in_words(metric: str, means: Mapping[str, Interval]) -> str:
 
 
 def _steps(runs: Sequence[FinishedRun]) -> list[NextStep]:
-    """Commands that look closer at the same runs."""
+    """Commands for a closer look at the same runs."""
     parent, *others = {run.folder.parent for run in runs}
     listed = [os.path.abspath(run.folder) for run in runs]
     # The folder of a sweep stands for all of its runs.
@@ -269,7 +264,7 @@ def _steps(runs: Sequence[FinishedRun]) -> list[NextStep]:
     return [
         NextStep("Which published statements hold in these models?", f"{compare} paper=statements", "about a minute"),
         NextStep(
-            "What do the runs say to the common questions about heads?", f"{compare} paper=questions", "about a minute"
+            "How do these models answer common questions about heads?", f"{compare} paper=questions", "about a minute"
         ),
         NextStep(
             "What is in a single run?",
@@ -308,7 +303,7 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
         y_label="change of score when disabled (points)",
-        note=f"one dot a head, {seeds_in_words(seeds)}; filled: needed{' over seeds' if max(seeds) > 1 else ''}; "
+        note=f"one dot per head, {seeds_in_words(seeds)}; filled: needed{' over seeds' if max(seeds) > 1 else ''}; "
         "ρ: rank correlation" + left_out_panels(panels),
     )
     findings = []
@@ -318,9 +313,9 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         judged = [correlation for _, correlation in rhos if correlation.judged]
         significant = sum(correlation.significant for correlation in judged)
         findings.append(
-            "The rank correlation of a head's drift and the change of score without it (negative: heads that changed "
-            f"more matter more) is {lowest if len(rhos) == 1 else f'from {lowest} to {highest}'}; within layers it is "
-            f"distinguishable from chance in {significant} of {len(judged)} conditions with heads enough to judge it."
+            "The rank correlation of drift with the change of score when the head is disabled (negative: heads that "
+            f"changed more matter more) is {lowest if len(rhos) == 1 else f'between {lowest} and {highest}'}; within "
+            f"layers it is significant in {significant} of {len(judged)} conditions with enough heads for a test."
         )
     block = FigureBlock("drift_against_ablation", figure, "Drift against the effect of disabling.", "Scatter of heads.")
     return Section("Drift against disabling", findings, figures=[block])
@@ -337,12 +332,16 @@ def _reading(with_heads: bool) -> Section:
         "How to read this page",
         paragraphs=[
             "Layers and heads are counted from 0. The panels of a figure share one colour scale.",
-            "A difference tested over seeds generalises to other seeds; one tested over examples, used for conditions "
-            "with a single seed, holds for these models only. Either way p-values are corrected over all heads of a "
-            "panel (Benjamini and Hochberg), and pale cells may be chance.",
+            "A difference tested over seeds generalises to other seeds. A difference tested over examples, used for "
+            "conditions with a single seed, applies to these models only. P-values are corrected over all heads of a "
+            "panel (Benjamini and Hochberg); pale cells are not significant.",
             "ICC is the intraclass correlation ICC(2,1) of Shrout and Fleiss (1979): the share of variance between "
-            "heads that does not come from the seed. Near 1, one run represents all; near 0, a head's number depends "
-            "on its seed.",
-            *(["Every head's mean and interval is in comparison.parquet next to this page."] if with_heads else []),
+            "heads that is not due to the seed. Near 1, one run represents all; near 0, a head's number depends on "
+            "the seed.",
+            *(
+                ["comparison.parquet, next to this page, has the mean and interval of every head."]
+                if with_heads
+                else []
+            ),
         ],
     )

@@ -27,12 +27,10 @@ _ALONE = {
         ("analysis", DisableAnalysis),
     )
 }
-"""Settings that say how something is computed, or how much, by section: they tell apart only runs that differ in
-nothing else.
-"""
+"""Settings of how, or on how much data, something is computed, by section: factors only of otherwise equal runs."""
 
 _TRAINING_ONLY = {f"trainer.{name}" for name, meaning in meanings(TrainerSettings).items() if not meaning.analyses}
-"""Settings of the trainer that analyses record and do not use."""
+"""Trainer settings that analyses record but do not use."""
 
 _UNSET = "unset"
 _MEASURED = frozenset({"measure", "annotation", "framenet"})
@@ -47,7 +45,7 @@ class Condition:
     """Runs that differ only in their seed.
 
     Args:
-        factors: Task, model, init and every varying setting, by name: what distinguishes the condition.
+        factors: Task, model, init and every varying setting, by name.
         runs: Its replicates, each with its analyses.
     """
 
@@ -65,7 +63,7 @@ class Condition:
 
     @property
     def unlearned(self) -> tuple[FinishedRun, ...]:
-        """The runs that are not shown to beat a constant answer, of whose heads nothing is said of the task.
+        """The runs that do not significantly beat the majority baseline, whose heads are not interpreted.
 
         None under a control and from random weights: such runs are compared because they learn less.
         """

@@ -1,4 +1,4 @@
-"""Controls: settings of a training that test what its numbers mean, as recorded in a run's configuration."""
+"""Controls: training settings that test what a run's numbers mean, as recorded in its configuration."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ DROPOUT = "model.attention_dropout"
 
 
 def controls(config: Mapping[str, Any]) -> dict[str, str]:
-    """The value of every control by its key; of an analysis, of the run that it analysed.
+    """The value of every control by key; for an analysis, those of the analysed run.
 
     A run of an earlier version, which has no such keys, has the values of a run without controls.
     """
@@ -25,7 +25,7 @@ def controls(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def controls_in_words(config: Mapping[str, Any]) -> list[str]:
-    """What the controls of a run change, a few words for each; empty without controls."""
+    """What each control of a run changes, in words; empty without controls."""
     return in_words(controls(config))
 
 
@@ -34,11 +34,11 @@ def in_words(values: Mapping[str, str]) -> list[str]:
     values = {**controls({}), **values}
     words = []
     if values[LAYER_DECAY] != "1.0":
-        words.append(f"learning rate × {values[LAYER_DECAY]} from each layer to the one below")
+        words.append(f"learning rate × {values[LAYER_DECAY]} per layer downwards")
     if values[DROPOUT] != "None":
-        words.append(f"dropout of attention {values[DROPOUT]}" if float(values[DROPOUT]) else "no dropout of attention")
+        words.append(f"attention dropout {values[DROPOUT]}" if float(values[DROPOUT]) else "no attention dropout")
     if values[ONLY] != "None":
-        words.append(f"{values[ONLY]} sentence alone")
+        words.append(f"{values[ONLY]} sentence only")
     if values[PERMUTED] == "True":
         words.append("training labels shuffled")
     return words

@@ -1,4 +1,4 @@
-"""What a run's page says, as JSON for programs: its sentences and the numbers behind them."""
+"""The findings of a run's page as JSON: sentences and the numbers behind them."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ def findings_content(run: Run, report: Report, scores: RunScores) -> dict[str, A
     """The content of :data:`FILE`.
 
     ``numbers`` are lines of the long table of :func:`bertsecrets.numbers` at the last step: effects of disabling, and
-    findings with an interval or of no head. Measures of each head are in ``heads.parquet``.
+    findings that have an interval or belong to no head. Measures of single heads are in ``heads.parquet``.
     """
     notes = list(report.notes)
     try:

@@ -1,4 +1,4 @@
-"""The gate of a pipeline: whether finished runs refuse a model, by the losses of score that they do not rule out."""
+"""``fail_if``: reject models whose loss of score may be too large, for use in pipelines."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from bertsecrets.results.run import PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores
 
 REFUSED = 3
-"""Exit status of a command whose model is refused."""
+"""Exit status of a command that rejects a model."""
 
 _LOSS = "_loss"
 _CONDITION = re.compile(r"\s*(\w+)\s*(>=?)\s*(\d+(?:\.\d*)?|\.\d+)\s*", re.ASCII)
@@ -27,14 +27,14 @@ _LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition under which a model is refused: a loss above, or of at least, a number of points."""
+    """A condition for rejecting a model: a loss above, or of at least, a number of points."""
 
     metric: str
     operator: str
     points: float
 
     def refuses(self, loss: float) -> bool:
-        """Whether a loss of score is too large; an undefined one is."""
+        """Whether a loss of score meets the condition; an undefined loss does."""
         points = 100 * loss
         return not (points < self.points if self.operator == ">=" else points <= self.points)
 
@@ -44,12 +44,12 @@ class Condition:
 
 @dataclass(frozen=True)
 class Loss:
-    """The largest loss of score that is not ruled out.
+    """An upper bound on a loss of score.
 
     Args:
-        model: What loses it, as the subject of a sentence.
+        model: The model, as a noun phrase.
         metric: The metric.
-        bound: The loss; NaN if undefined, negative where a gain is shown.
+        bound: The bound; NaN if undefined, negative if a gain is significant.
     """
 
     model: str
@@ -58,13 +58,13 @@ class Loss:
 
 
 def conditions(text: str) -> list[Condition]:
-    """The conditions of ``fail_if``, any of which refuses a model.
+    """Parse ``fail_if``: conditions, any of which rejects a model.
 
     >>> [str(condition) for condition in conditions("accuracy_loss > 1 or f1_loss >= 2.5")]
     ['accuracy_loss > 1', 'f1_loss >= 2.5']
 
     Raises:
-        UserError: If the text has another form.
+        UserError: If the text cannot be parsed.
     """
     found = []
     for part in re.split(r"\bor\b", text):
@@ -79,7 +79,7 @@ def conditions(text: str) -> list[Condition]:
 
 
 def check_metrics(text: str, metrics: Iterable[str]) -> None:
-    """Raise UserError if ``fail_if`` names a loss that is not one of these metrics."""
+    """Raise UserError if ``fail_if`` uses a metric other than these."""
     names = [f"{metric}{_LOSS}" for metric in metrics]
     for condition in conditions(text):
         name = f"{condition.metric}{_LOSS}"
@@ -88,10 +88,10 @@ def check_metrics(text: str, metrics: Iterable[str]) -> None:
 
 
 def refusals(text: str, losses: Sequence[Loss]) -> list[str]:
-    """A sentence for each condition that refuses a model, on the model that may lose most.
+    """One sentence per condition that rejects a model, on the model that may lose most.
 
     Raises:
-        UserError: If no loss of a condition's metric is known.
+        UserError: If no loss is known for a condition's metric.
     """
     sentences = []
     for condition in conditions(text):
@@ -108,14 +108,14 @@ def refusals(text: str, losses: Sequence[Loss]) -> list[str]:
             label = metric_label(condition.metric)
             points = f"{number(rounded_up(worst.bound), 1)} points of {label}"
             lost = f"the {label} is undefined" if np.isnan(worst.bound) else f"a loss of {points} is not ruled out"
-            others = f" ({len(refused)} of {len(of_metric)} models are refused)" if len(of_metric) > 1 else ""
+            others = f" ({len(refused)} of {len(of_metric)} models are rejected)" if len(of_metric) > 1 else ""
             sentences.append(f"{condition}: for {worst.model} {lost}{others}.")
     return sentences
 
 
 def losses_of_run(run: Run) -> list[Loss]:
-    """The losses that an analysis tests: of the smaller model that ``shrink`` or ``prune`` writes; else without what
-    was disabled by name, or without each single head.
+    """The losses that an analysis tests: those of the model written by ``shrink`` or ``prune``; else those without the
+    heads and layers named in the command, or without each single head.
     """
     # Slow imports: conditions are checked before any of them is needed.
     from bertsecrets.pruning.rows import Pruned, Shrunk
@@ -152,10 +152,10 @@ def losses_of_run(run: Run) -> list[Loss]:
 
 
 def losses_of_later(folders: Sequence[Path]) -> list[Loss]:
-    """What each later run's model loses against that of the first, on the examples of its first evaluation set.
+    """The losses of each later run's model against the first run's, on the first run's first evaluation set.
 
     Raises:
-        UserError: If the runs' predictions are missing, or of other examples.
+        UserError: If predictions are missing or cover different examples.
     """
     from bertsecrets.ablation.predictions import PairedPredictions
     from bertsecrets.ablation.verdicts import losses_ruled_out
@@ -169,8 +169,8 @@ def losses_of_later(folders: Sequence[Path]) -> list[Loss]:
         index, label, answer_N = _answers(run, name)
         if not (np.array_equal(index, index_N) and np.array_equal(label, label_N, equal_nan=True)):
             raise UserError(
-                f"fail_if compares answers one by one, but '{run.folder}' and '{first.folder}' were scored on other "
-                f"examples of '{name}'; give runs with the same data.limit_eval, data and labels."
+                f"fail_if compares predictions one by one, but '{run.folder}' and '{first.folder}' were scored on "
+                f"different examples of '{name}'; give runs with the same data.limit_eval, data and labels."
             )
         paired = PairedPredictions(label_N, clean_N, answer_N[None])
         for metric in METRICS.keys() & scores.constant.keys():
@@ -186,7 +186,7 @@ def _answers(run: Run, name: str) -> tuple[Array, Array, Array]:
     path = run.folder / PREDICTIONS / f"{name}.parquet"
     if not path.is_file():
         raise UserError(
-            f"fail_if compares answers, and '{run.folder}' has no {PREDICTIONS}/{name}.parquet; run it again."
+            f"fail_if compares predictions, but '{run.folder}' has no {PREDICTIONS}/{name}.parquet; run it again."
         )
     table = read_parquet(path).sort_by("index")
     columns = [column for column in table.column_names if column not in ("index", "label")]

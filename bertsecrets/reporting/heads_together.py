@@ -1,4 +1,4 @@
-"""The joint head table: one row for each head with everything that a run knows about it."""
+"""The joint head table: one row per head with all its numbers."""
 
 import csv
 from collections import Counter
@@ -25,7 +25,7 @@ Grid = NDArray[Any]
 CSV, LATEX, PARQUET = "heads_together.csv", "heads_together.tex", "heads_together.parquet"
 
 _SHOWN = 10
-"""Columns that a page shows at first; readers choose further ones."""
+"""Columns shown at first; readers can add others."""
 
 _ESCAPES = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -108,8 +108,8 @@ class HeadsTogether:
         return Section(
             "All heads",
             paragraphs=[
-                f"Each row is a head; it opens the head in the viewer where the run has kept maps. {CSV} beside "
-                f"this page, like {PARQUET}, holds all {len(self.columns)} columns, {LATEX} those shown at first."
+                f"One row per head; click it to open the head in the viewer, if the run captured maps. All "
+                f"{len(self.columns)} columns are in {CSV} and {PARQUET} next to this page, the first ones in {LATEX}."
             ],
             joint=JointTable(self.heads, columns, verdicts or {}),
         )
@@ -170,7 +170,7 @@ class HeadsTogether:
 def heads_together(
     experiments: Mapping[str, tuple[Declaration, MeasureView]], trusted: Sequence[str] = ()
 ) -> HeadsTogether | None:
-    """Join all experiments of a run head by head; None if none has a number for each head.
+    """Join all experiments of a run head by head; None if none has a number per head.
 
     Args:
         experiments: The experiments by name, with their numbers.

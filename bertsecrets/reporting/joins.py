@@ -43,7 +43,7 @@ def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, 
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
         y_label="rise of the mean loss" if related.by_loss else "change of score (points)",
-        note=f"one dot a head; filled: needed; disabled by {first['mode']}; n = {first['count']} examples",
+        note=f"one dot per head; filled: needed; disabled by {first['mode']}; n = {first['count']} examples",
     )
     return Section(
         "Changed and needed",
@@ -130,12 +130,12 @@ def distances_and_classes(
         for heading, class_N in classes.items()
         if (closeness := _closeness(distance_NN, class_N)) is not None
     ]
-    caption = "The heads of the section on groups of heads, coloured by what other experiments found."
+    caption = "The heads of the section on groups of heads, coloured by their classes in other experiments."
     return Section(
         "Groups of heads and what they do",
         [
-            f"Heads of one {heading} are {'' if p <= LEVEL else 'not significantly '}closer to each other than to "
-            f"heads of another: {number(within)} and {number(between)} nats (permutation test, p {compared_p(p)})."
+            f"Heads of the same {heading} are {'' if p <= LEVEL else 'not significantly '}closer to each other than to "
+            f"heads of another: {number(within)} against {number(between)} nats (permutation test, p {compared_p(p)})."
             for heading, (within, between, p) in tests
         ],
         figures=[FigureBlock("clusters_classes", figure, caption, "Heads as points in the plane, by class.")],
@@ -156,7 +156,7 @@ def _classes(views: Mapping[str, MeasureView]) -> dict[str, Sequence[Sequence[st
 def roles_of_kept_heads(
     views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int
 ) -> Section | None:
-    """Which heads of which role stay in a smaller model; None without a smaller model, or without classes of heads."""
+    """How many heads of each class a smaller model keeps; None without a smaller model, or without classes."""
     smaller = next((view for view in views.values() if view.has(KEPT)), None)
     if smaller is None:
         return None
@@ -173,31 +173,31 @@ def roles_of_kept_heads(
     if not rows:
         return None
     p_N = corrected([p for *_, p in rows])
-    share = f"{kept_LH.sum()} of all {kept_LH.size} heads stay"
+    share = f"The smaller model keeps {kept_LH.sum()} of {kept_LH.size} heads"
     differing = [
-        f"{both} of {count} heads of the class “{label}” ({number(expected, 1)} expected)"
+        f"{both} of {count} “{label}” ({number(expected, 1)} expected)"
         for (_, label, count, both, expected, _), p in zip(rows, p_N, strict=True)
         if p <= LEVEL
     ]
     finding = (
-        f"{share}, and {'; '.join(differing)}."
+        f"{share}: {'; '.join(differing)}."
         if differing
-        else f"{share}; no role of heads is shown to decide which, beyond the layer that they are in."
+        else f"{share}; beyond layers, no class of heads is significantly over- or under-represented."
     )
     table = Table(
-        ["of", "class", "heads", "stay", "expected", "p"],
+        ["kind", "class", "heads", "kept", "expected", "p"],
         [
             [heading, label, str(count), str(both), number(expected, 1), p_value(p)]
             for (heading, label, count, both, expected, _), p in zip(rows, p_N, strict=True)
         ],
-        "Heads by what they do in the whole model, and how many of them stay",
+        "Heads by class, and how many of them are kept",
     )
     return Section(
-        "Which heads stayed",
+        "Which heads were kept",
         [finding],
         [
-            "Expected: if as many heads of each layer stayed, drawn at random. The p-values are exact for all layers "
-            f"together and corrected (false discovery rate {LEVEL:.0%}). A head may be of several classes."
+            "Expected: if the same number of heads per layer were kept at random. P-values are exact over all layers "
+            f"and corrected (false discovery rate {LEVEL:.0%}). A head may be in several classes."
         ],
         [table],
     )
@@ -223,4 +223,4 @@ JOINS: tuple[Join, ...] = (
 """The joins of a run's report, in the order of their sections."""
 
 READ_TASK = frozenset({drift_and_ablation})
-"""The joins that speak of what fine-tuning on the task did."""
+"""The joins about the effect of fine-tuning on the task."""

@@ -1,4 +1,4 @@
-"""The numbers of a run as lines of one long table: of its head table, its ablation table and its rows of findings."""
+"""All numbers of a run as rows of one long table: from its head table, ablation table and rows of findings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,13 +25,13 @@ LONG = pa.schema(
 )
 """The columns of the long table.
 
-folder: The run's folder, since a training and its analyses are about one model.
-run, model, task, init, seed, stage, step: What the number is of.
-experiment, quantity: Its source, such as ``drift`` and ``cosine``, ``ablation`` and ``delta``, ``dependency`` and
-``relation/accuracy``. key: What else tells it from others, such as ``metric=accuracy mode=uniform kind=head
-variant=l03h11``; empty for a grid. layer, head: Of a head or layer, counted from 0; else null.
-value, low, high, stderr, n: The number, the limits of its 95 % interval, its standard error, and the examples behind
-it. verdict: Of the row that it stands in; null without one.
+folder: The run folder; a training run and its analyses share one model.
+run, model, task, init, seed, stage, step: The model and the point in training.
+experiment, quantity: The source, such as ``drift`` and ``cosine``, ``ablation`` and ``delta``, ``dependency`` and
+``relation/accuracy``. key: What distinguishes numbers of the same quantity, such as ``metric=accuracy mode=uniform
+kind=head variant=l03h11``; empty for a grid. layer, head: Counted from 0; null if the number belongs to none.
+value, low, high, stderr, n: The number, its 95 % interval, its standard error, and the number of examples.
+verdict: The verdict of its row; null without one.
 """
 
 EFFECTS = {
@@ -40,13 +40,11 @@ EFFECTS = {
     "logit_margin_change": ("logit_margin_low", "logit_margin_high", ""),
     "interaction": ("interaction_low", "interaction_high", ""),
 }
-"""Numbers of the ablation table, and their limits and standard errors there: those for all variants together where it
-has them.
-"""
+"""Numbers of the ablation table with the columns of their limits (simultaneous if possible) and standard errors."""
 
 
 def numbers_of(run: Run, heads: bool = True) -> Iterator[Mapping[str, Any]]:
-    """Every number of a run as a line with the columns of :data:`LONG`, with or without those of its head table."""
+    """Every number of a run with the columns of :data:`LONG`, with or without its head table."""
     if heads:
         yield from _of_heads(run)
     if run.ablation_path.is_file():

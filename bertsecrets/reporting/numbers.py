@@ -14,15 +14,15 @@ from bertsecrets.results.run import Run
 
 
 def numbers(*folders: str | Path) -> Any:
-    """Every number of one or many runs as a long ``pandas.DataFrame``, with intervals, standard errors and verdicts.
+    """Every number of one or more runs as a long ``pandas.DataFrame``, with intervals, standard errors and verdicts.
 
     Its columns are those of :data:`LONG`.
 
     Args:
-        folders: Run folders, or folders that hold some, such as a sweep's.
+        folders: Run folders, or folders of runs, such as a sweep's.
 
     Raises:
-        UserError: If a folder does not exist or holds no run, or a file in it cannot be read.
+        UserError: If a folder does not exist or contains no run, or a file cannot be read.
 
     >>> numbers("nowhere")
     Traceback (most recent call last):
@@ -35,7 +35,7 @@ def numbers(*folders: str | Path) -> Any:
             raise UserError(f"'{folder}' is not a directory; give run folders or a sweep's folder.")
         runs = runs_in(folder)
         if not runs:
-            raise UserError(f"'{folder}' holds no run; give run folders or a sweep's folder.")
+            raise UserError(f"'{folder}' contains no run; give run folders or a sweep's folder.")
         for run in map(Run.open, runs):
             lines += [{**line, "folder": str(run.folder), "seed": run.seed} for line in numbers_of(run)]
     # Layers, heads and counts stay whole numbers where some are missing.

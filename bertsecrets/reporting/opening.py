@@ -16,17 +16,17 @@ from bertsecrets.results.views import MeasureView
 
 @dataclass(frozen=True)
 class Found:
-    """What the page of a run is made from.
+    """The contents of a run's page.
 
     Args:
         run: The run.
         scores: Its scores.
-        analysis: Whether it analysed a checkpoint, rather than trained.
+        analysis: Whether it analysed a checkpoint rather than trained one.
         views: Its experiments by name.
         sections: Their sections.
-        compared: The sections on their differences from other models, by name.
+        compared: Sections on differences from other models, by name.
         disabled: Its disabled heads; None without any, or if the model learned nothing.
-        heads: All that is known about each head; None without a measured head.
+        heads: The joint table of heads; None if no head was measured.
     """
 
     run: Run
@@ -39,12 +39,12 @@ class Found:
     heads: HeadsTogether | None
 
     def in_order(self, leads: Mapping[str, Section] | None = None) -> Mapping[str, Section]:
-        """The experiments' sections, after those that lead."""
+        """The leading sections, then the others."""
         return {**(leads or {}), **self.sections}
 
     @property
     def steps(self) -> list[NextStep]:
-        """What to do next."""
+        """Suggested next commands."""
         return next_steps(self.run, self.disabled, self.views, learned=self.scores.learned)
 
 
@@ -53,9 +53,9 @@ class Opening:
     """The first screen of a page.
 
     Args:
-        title: The answer in a sentence, or what the page is about.
+        title: The answer in a sentence, or the subject of the page.
         picture: The grid of heads; None for the first figure.
-        steps: What to do next.
+        steps: Suggested next commands.
         answers: Headings and sentences.
         notes: Further sentences.
         leads: The sections that come first, by name.
@@ -89,7 +89,7 @@ def _disabled_heads(found: Found) -> Opening | None:
 
 
 def _own_answer(found: Found) -> Opening | None:
-    """What an analysis answers itself, such as a smaller model: its figure says more than a grid of heads."""
+    """The answer of an analysis such as pruning, whose figure is more informative than a grid of heads."""
     leads = {name: section for name, section in found.sections.items() if section.summary or section.steps}
     if not found.analysis or not leads:
         return None
@@ -99,7 +99,7 @@ def _own_answer(found: Found) -> Opening | None:
 
 
 def _what_changed(found: Found) -> Opening | None:
-    """How heads differ from those of another model, where the first measure only describes them."""
+    """How heads differ from those of another model, if the first measure is purely descriptive."""
     described = next(iter(found.sections.values()), Section()).descriptive
     if not (found.analysis and described and found.compared and found.scores.learned is not False):
         return None
@@ -116,17 +116,17 @@ def _what_changed(found: Found) -> Opening | None:
 
 
 def _what_is_measured(found: Found) -> Opening | None:
-    """The numbers of an analysis, with what it found first."""
+    """The numbers of an analysis, with its first finding."""
     return Opening(_analysis_title(found, {}), _picture(found, {}), found.steps) if found.analysis else None
 
 
 def _training(found: Found) -> Opening:
-    """What a training recorded."""
+    """The measures recorded during training."""
     model, task = found.run.model, found.run.task
     title = (
-        f"{model} is not shown to have learned {task}; its heads are not judged."
+        f"{model} does not significantly beat the majority baseline on {task}; its heads are not interpreted."
         if found.scores.learned is False
-        else f"What changed inside {model} on {task}"
+        else f"What fine-tuning on {task} changed in {model}"
     )
     return Opening(title, _picture(found, {}), found.steps)
 
@@ -142,7 +142,7 @@ _CANDIDATES: tuple[Callable[[Found], Opening | None], ...] = (
 
 
 def _picture(found: Found, leads: Mapping[str, Section]) -> Overview | None:
-    """The grid of heads; without verdicts beside what was found first, which it does not say."""
+    """The grid of heads; without verdicts, the first findings stand next to it."""
     sections = found.in_order(leads).values()
     screen = overview(found.run, found.scores, found.disabled, found.heads, _first_head(sections))
     if screen is None or found.disabled is not None:
@@ -151,7 +151,7 @@ def _picture(found: Found, leads: Mapping[str, Section]) -> Overview | None:
 
 
 def _first_head(sections: Iterable[Section]) -> tuple[int, int] | None:
-    """The first head that the first section with one highlights, or is about; None without any."""
+    """The first highlighted head, or the first head that a section is about; None without any."""
     for section in sections:
         if section.highlights is not None and section.highlights.heads:
             return section.highlights.heads[0].layer, section.highlights.heads[0].head
@@ -161,9 +161,9 @@ def _first_head(sections: Iterable[Section]) -> tuple[int, int] | None:
 
 
 def _analysis_title(found: Found, leads: Mapping[str, Section]) -> str:
-    """The answer of an analysis in a sentence; without any, what it is about.
+    """The answer of an analysis in a sentence, else its subject.
 
-    A measure of which a page only knows the highest head leaves the title to those that found something.
+    Measures with more to report than their highest head take precedence.
     """
     sections = found.in_order(leads).values()
     news = [section.news for section in sections if section.news]
@@ -180,7 +180,7 @@ def _analysis_title(found: Found, leads: Mapping[str, Section]) -> str:
 
 
 def _difference(view: MeasureView) -> Colouring | None:
-    """The difference of heads from the compared model in the column in which most differ; None without a difference."""
+    """The difference from the compared model in the column with most differing heads; None without a difference."""
     other = next(iter(view.compared), None)
     if other is None or view.of_layers:
         return None

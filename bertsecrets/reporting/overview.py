@@ -63,15 +63,15 @@ PRUNE = "Can I prune?"
 """Heading of the section on heads that could go together."""
 
 _ANALYSES_START = 15
-"""Seconds that any command takes to start."""
+"""Start-up time of any command in seconds."""
 
 ANNOUNCED = "announced at its start"
-"""How long a command takes that says so itself."""
+"""The duration of a command that prints an estimate."""
 
 _MINUTES = "a few minutes"
 
 _ANY_SENTENCE = "The cat sat on the mat."
-"""A sentence for models that have no right answer to it."""
+"""Used if no example with a correct prediction is known."""
 
 Place = TypeVar("Place", int, tuple[int, int])
 """A layer, or a layer and head."""
@@ -79,24 +79,24 @@ Place = TypeVar("Place", int, tuple[int, int])
 _BY_NEED = (NEEDED, INCONCLUSIVE, DISPENSABLE, BETTER)
 
 _ROUNDS_TO_ZERO = 0.0005
-"""A change of score below this is shown as zero points."""
+"""Smaller changes of score are shown as zero points."""
 
 _NAMED_METRICS = 2
-"""Metrics that a title names."""
+"""Metrics listed in a title."""
 
 _COUNTED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
 @dataclass(frozen=True)
 class DisabledHeads:
-    """The effect of every single head and whole layer at a run's last step, in its first set and mode.
+    """Effects of every single head and whole layer at a run's last step, in its first set and mode.
 
     Args:
         heads: Metric -> (layer, head) -> row of the ablation table, in the task's order of metrics.
         layers: Metric -> layer -> row.
-        partial: Whether the run knows of heads that were not disabled alone.
+        partial: Whether some heads of the model were not disabled alone.
         together: The score without all heads that can be spared, by metric; empty if they were not disabled together.
-        excluded: The smallest loss by the first metric that is ruled out for every single head; None if unknown.
+        excluded: Upper bound on the loss of any single head by the first metric; None if unknown.
         grouped: Whether groups of heads were disabled too.
     """
 
@@ -109,7 +109,7 @@ class DisabledHeads:
 
     @classmethod
     def of(cls, run: Run) -> "DisabledHeads | None":
-        """Those of a run; None unless heads were disabled one at a time."""
+        """The effects of a run; None unless heads were disabled one at a time."""
         rows = main_rows(run.ablation_table())
         heads: dict[str, dict[tuple[int, int], Row]] = {}
         layers: dict[str, dict[int, Row]] = {}
@@ -155,7 +155,7 @@ class DisabledHeads:
         return self.first[0]
 
     def outcomes_path(self, run: Run) -> Path:
-        """Where the run keeps the logits of these variants."""
+        """The run's file with the logits of these variants."""
         return run.outcomes_path(*(self.any_row[name] for name in ("stage", "step", "mode")))
 
     @property
@@ -164,12 +164,12 @@ class DisabledHeads:
         return sorted(head for head, code in self.verdicts.items() if code in (DISPENSABLE, BETTER))
 
     def title(self) -> str:
-        """What the examples show, whatever the margin: the heads that are needed, or the most that a head can cost."""
+        """The answer in one sentence: the heads that are needed, or the most that any head can cost."""
         needed = [head for head, code in self.by_need.items() if code == NEEDED]
         second = self._layers()
         if needed:
             first = self._needed_heads(needed)
-            # What the others cost together is news only where they cannot all go.
+            # The joint cost of the others matters only if they cannot all be removed.
             if self.together and self.together[0].change.high < 0:
                 second = f"the {len(self.spared)} that can be spared cost {self._together()}"
         else:
@@ -177,7 +177,7 @@ class DisabledHeads:
         return _sentence(f"{first}; {second}" if second else first)
 
     def _together(self) -> str:
-        """The points that the heads that can each be spared cost or add together; empty if this was not tried."""
+        """The joint cost or gain, in points, of all heads that can be spared; empty if it was not measured."""
         if not self.together or not np.isfinite(self.together[0].change.value):
             return ""
         first = self.together[0]
@@ -189,7 +189,7 @@ class DisabledHeads:
         return f"{points(abs(change.value))}{of_metric} together{chance}"
 
     def _layers(self) -> str:
-        """How many whole layers are needed, or the most that one can cost; empty without any."""
+        """How many layers are needed, or the most that any layer can cost; empty if none was disabled."""
         codes = self.layer_verdicts
         if not codes:
             return ""
@@ -199,11 +199,11 @@ class DisabledHeads:
         metric, rows = next(iter(self.layers.items()))
         most = most_lost(rows.values())
         if most is None:
-            return f"none of {whole} is shown to be needed"
+            return f"none of {whole} proved necessary"
         return f"none of {whole} costs more than {most}{self._of(metric)}"
 
     def _of(self, metric: str) -> str:
-        """The metric of a bound, where there are several."""
+        """The metric of a bound, if there are several."""
         return f" points of {metric_label(metric)}" if len(self.heads) > 1 else ""
 
     def _needed_heads(self, needed: Sequence[tuple[int, int]]) -> str:
@@ -220,7 +220,7 @@ class DisabledHeads:
             first = f"{HEAD.label_of(row)} is needed {cost}"
         else:
             first = f"{len(needed)} of {self.judged} are needed, most of all {HEAD.label_of(row)} {cost}"
-        # Simultaneous limits: they hold for whichever heads are left.
+        # Simultaneous limits are valid for any subset of the heads.
         others = [row for head, row in self.heads[metric].items() if head not in needed]
         most = most_lost(others)
         if most is None:
@@ -229,7 +229,7 @@ class DisabledHeads:
         return f"{first}; {rest} costs at most {most}{self._of(metric)}"
 
     def _cheap_heads(self) -> str:
-        """The heads that can each be spared; where they were not disabled together, the most that any head can cost."""
+        """The heads that can each be spared; unless they were disabled together, also the most that any can cost."""
         margin, most, spared, judged = self.any_row["margin"], self.most_lost, len(self.spared), len(self.verdicts)
         heads = f"{spared} of {self.judged}"
         if spared == judged:
@@ -250,49 +250,49 @@ class DisabledHeads:
         return f"{cheap}, and none more than {most}{self._of(self.any_row['metric'])}"
 
     def _no_head(self) -> str:
-        """The most that a head can cost, where none is needed and none can be spared."""
+        """The most that a head can cost, if none is needed and none can be spared."""
         metric, most = metric_label(self.any_row["metric"]), self.most_lost
         if most is None:
-            return f"what {self.judged} are worth is unknown: the change of {metric} is undefined without some of them"
+            return f"no bound for {self.judged}, because {metric} is undefined without some of them"
         no_head = f"none of {self.judged}" if self.partial else "no single head"
         return f"{no_head} is worth more than {most} points of {metric}"
 
     @property
     def most_lost(self) -> str | None:
-        """The loss by the first metric, in points, that is ruled out for every single head; None where undefined."""
+        """Upper bound on the loss of any single head by the first metric, in points; None if undefined."""
         return most_lost(self.first, self.excluded)
 
     @property
     def judged(self) -> str:
-        """The heads with a verdict, counted: those of the model, or those that were disabled."""
+        """The number of heads with a verdict, in words: all heads of the model, or the tested ones."""
         heads = counted(len(self.verdicts), "head")
-        return f"the {heads} judged" if self.partial else heads
+        return f"the {heads} tested" if self.partial else heads
 
     @property
     def rises(self) -> str:
-        """How many heads the mean loss needs, beside the metrics; empty where it was not judged."""
+        """How many further heads are needed by the mean loss; empty if it was not tested."""
         codes = {row["variant"]: self.verdicts[row["layer"], row["head"]] for row in self.first}
         return rises_in_words(self.first, codes, list(self.heads))
 
     def notes(self) -> list[str]:
-        """How a verdict is reached, and where metrics disagree."""
+        """How verdicts are reached, and whether metrics disagree."""
         first = self.any_row
         level = f"{first['level']:.0%}".replace("%", " %")
-        together = "" if first["low_simultaneous"] is None else ", for all heads together"
+        together = "" if first["low_simultaneous"] is None else "simultaneous "
         notes = [
-            f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. {level} "
-            f"intervals{together}; verdicts corrected for {len(self.verdicts)} heads."
+            f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. Intervals: {together}"
+            f"{level}; verdicts are corrected for {len(self.verdicts)} heads."
         ]
         return [*notes, self.disagreement] if self.disagreement else notes
 
     @property
     def one_sided(self) -> str:
-        """Why the interval of a needed head or layer reaches 0; empty where none does."""
+        """Why the interval of a needed head or layer reaches 0; empty if none does."""
         return ONE_SIDED if any(map(reaches_zero, (*_each(self.heads), *_each(self.layers)))) else ""
 
     @property
     def disagreement(self) -> str:
-        """The verdicts by metric and how they are joined; empty if all metrics count alike."""
+        """The verdicts by metric and how they are combined; empty if all metrics agree."""
         counts = {metric: Counter(map(shown_verdict, rows.values())) for metric, rows in self.heads.items()}
         if len({tuple(count[code] for code in WORDS) for count in counts.values()}) == 1:
             return ""
@@ -302,12 +302,12 @@ class DisabledHeads:
             for metric, count in counts.items()
         )
         return (
-            f"The metrics disagree: {by_metric}. A head counts as needed if any metric shows a loss, and as spared if "
+            f"The metrics disagree: {by_metric}. A head is needed if any metric shows a loss, and can be spared if "
             "every metric rules one out."
         )
 
     def colourings(self) -> list[Colouring]:
-        """Verdicts over all metrics with the first one's numbers, then each metric's own."""
+        """Verdicts over all metrics with the numbers of the first, then verdicts by metric."""
         by_metric = {metric: (_codes(rows), _codes(self.layers.get(metric, {}))) for metric, rows in self.heads.items()}
         views = [("verdict", metric, *codes) for metric, codes in by_metric.items()]
         if len(by_metric) > 1:
@@ -328,11 +328,11 @@ class DisabledHeads:
             (100 * rows[layer]["delta"], of_layers[layer]) if layer in rows else (float("nan"), "")
             for layer in range(num_layers)
         ]
-        label = f"{verdict}; change of {metric_label(metric)} without the head, points"
+        label = f"{verdict}; change of {metric_label(metric)} without the head (points)"
         return Colouring(label, value_LH, code_LH, layers if rows else (), signed=True)
 
     def about(self, head: tuple[int, int]) -> list[str]:
-        """The verdict on a head, and its change of score by each metric."""
+        """The verdict on a head, and the change of each metric without it."""
         if head not in self.verdicts:
             return ["This head was not disabled."]
         lines = [WORDS[self.verdicts[head]]]
@@ -342,13 +342,13 @@ class DisabledHeads:
                 lines.append(f"{metric_label(metric)} without it is undefined.")
                 continue
             changed = (
-                f"; {round(row['flips'] * row['count'])} of {row['count']:,} answers change"
+                f"; {round(row['flips'] * row['count'])} of {row['count']:,} predictions change"
                 if of_classes(metric)
                 else ""
             )
             lines.append(f"{metric_label(metric)} without it: {points_in_words(row)}{changed}.")
         if raises_loss(row):
-            lines.append(f"Its mean loss rises significantly: {rise_in_words(row)}.")
+            lines.append(f"The mean loss rises significantly without it: {rise_in_words(row)}.")
         return lines
 
     @property
@@ -388,12 +388,12 @@ def overview(
         scores: Its scores.
         disabled: The effects of its disabled heads, if any.
         heads: All that is known about each head.
-        first_head: The head that the page's findings speak of first; without disabled heads it is selected.
+        first_head: The head of the page's first finding, selected if no heads were disabled.
     """
     if heads is None:
         return None
     numbers, texts = ([column for column in heads.columns if column.is_number == kind] for kind in (True, False))
-    # Changes of the score are among the verdicts.
+    # Verdicts already include the changes of score.
     numbers = [column for column in numbers if disabled is None or not column.effects]
     scales = [
         Colouring(
@@ -449,7 +449,7 @@ def overview(
 
 
 def together_in_words(disabled: DisabledHeads) -> list[str]:
-    """What the model scores without all the heads that can each be spared; empty where this was not tried."""
+    """The score without all heads that can each be spared; empty if it was not measured."""
     together = disabled.together
     if not together:
         return []
@@ -458,13 +458,13 @@ def together_in_words(disabled: DisabledHeads) -> list[str]:
     heads = first.heads.split()
     alone = sum(row["delta"] for row in disabled.heads[first.metric].values() if row["heads"] in heads)
     return [
-        f"Without all {len(heads)} of them together, {' and '.join(parts)}, on the examples that chose them; one at a "
-        f"time, their changes of {metric_label(first.metric)} add up to {number(100 * alone, 1, signed=True)}."
+        f"Without all {len(heads)} of them together, {' and '.join(parts)}, on the examples that selected them; their "
+        f"single effects on {metric_label(first.metric)} add up to {number(100 * alone, 1, signed=True)}."
     ]
 
 
 def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
-    """How many heads lose less than the margin by the first metric; empty where that was not counted."""
+    """How many heads lose less than the margin by the first metric; empty if they were not counted."""
     metric = next(iter(disabled.heads))
     spared = only(found(run, Spared), Spared, metric=metric, mode=disabled.any_row["mode"])
     if spared is None:
@@ -474,25 +474,20 @@ def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
 
 
 def prune_section(run: Run, disabled: DisabledHeads) -> Section:
-    """Whether the model can be pruned, as far as one sweep tells, and the command that tells more."""
+    """What one sweep suggests about pruning, and the command for a test."""
     what = (
-        "removes heads step by step in several orders, draws the score against the number of heads that are left, and "
-        "saves the smallest model whose loss is shown to be within the margin on examples that did not choose the "
-        "heads."
+        "removes heads step by step in several orders, plots the score against the number of heads left, and saves the "
+        "smallest model whose loss is within the margin, tested on examples that did not select the heads."
     )
-    stand_in = "Heads that can each be spared may stand in for each other."
+    stand_in = "Heads that can each be spared may compensate for each other."
     if disabled.together:
         paragraph = f"{stand_in} The command {what}"
         return Section(PRUNE, together_in_words(disabled), [paragraph], commands=[_prune(run)])
     heads = ",".join(f"[{layer},{head}]" for layer, head in disabled.spared)
     mode = disabled.any_row["mode"]
     disable = f"{run.analyze_command} analysis=disable_groups 'ablation.heads=[{heads}]' ablation.mode={mode}"
-    finding = (
-        f"{len(disabled.spared)} of {disabled.judged} can each be spared; whether they can go together was not tried."
-    )
-    paragraph = (
-        f"{stand_in} The first command disables them all at once, in one more pass over the examples. The second {what}"
-    )
+    finding = f"{len(disabled.spared)} of {disabled.judged} can each be spared; removing them together was not tested."
+    paragraph = f"{stand_in} The first command disables all of them at once, in one more pass. The second {what}"
     return Section(PRUNE, [finding], [paragraph], commands=[disable, _prune(run)])
 
 
@@ -501,20 +496,20 @@ def _prune(run: Run) -> str:
 
 
 def _learning(run: Run) -> str:
-    """The beginning of a command that chooses heads on rows apart from those that test them."""
+    """The start of a command that selects heads on other rows than it tests them on."""
     evaluation = (run.config().get("task") or {}).get("evaluation") or {}
     return f"{run.analyze_command}{' data.eval_fraction=0.5' if ALL in evaluation.values() else ''}"
 
 
 def scores_in_words(scores: RunScores) -> str:
-    """Each score with its interval, beside that of the constant answer."""
+    """Each score with its interval and the majority baseline."""
     parts = []
     for line in scores.lines():
-        constant = f", constant answer {number(line.baseline)}" if np.isfinite(line.baseline) else ""
+        constant = f", majority baseline {number(line.baseline)}" if np.isfinite(line.baseline) else ""
         parts.append(f"{line.name} {with_limits(line.value, line.low, line.high)}{constant}")
     if not parts:
         return ""
-    answer = f" The constant answer is always “{scores.constant_answer}”."
+    answer = f" The majority baseline always answers “{scores.constant_answer}”."
     examples = next(iter(scores.sets.values())).count
     return f"On {examples:,} examples: {'; '.join(parts)}.{answer}"
 
@@ -522,13 +517,13 @@ def scores_in_words(scores: RunScores) -> str:
 def next_steps(
     run: Run, disabled: DisabledHeads | None, experiments: Container[str] = (), *, learned: bool | None = None
 ) -> list[NextStep]:
-    """Three commands, each with what it would settle.
+    """Three commands, each with the question that it answers.
 
     Args:
         run: The run.
         disabled: The effects of its disabled heads, if any.
-        experiments: Names of what the run holds.
-        learned: Whether the model beats a constant answer; None if that is unknown.
+        experiments: Names of the run's experiments.
+        learned: Whether the model beats the majority baseline; None if unknown.
     """
     if run.config().get("checkpoint") == INITIAL:
         return _steps_before_training(run)
@@ -541,7 +536,7 @@ def next_steps(
     attended = NextStep("What do heads attend to?", f"{command} measure=[entropy,patterns,offsets]", "about a minute")
     open_questions = [attended] if "entropy" not in experiments else []
     if learned is False:
-        # Which heads a model needs that learned nothing, and how small it can get, is no question.
+        # Needed heads and smaller models make no sense if the model learned nothing.
         return [*_trained_longer(run), *open_questions, view]
     faster = NextStep("How fast can it get?", f"{_learning(run)} shrink.speedup=2", _MINUTES)
     if disabled is None:
@@ -551,7 +546,8 @@ def next_steps(
             labelled = bool(task.get("labels") or task.get("label_range"))
             needed = NextStep("Which heads does the model need?", f"{command} analysis=disable", ANNOUNCED)
             return [*[needed] * labelled, *open_questions, view]
-        pruned = [NextStep("How many heads can go together?", _prune(run), _MINUTES)] * ("pruning" not in experiments)
+        prune = NextStep("How many heads can be removed together?", _prune(run), _MINUTES)
+        pruned = [prune] * ("pruning" not in experiments)
         smaller = [*pruned, *([faster] if "shrinking" not in experiments else [])]
         return [*[*smaller, *open_questions][:2], view]
     spared = len(disabled.spared)
@@ -560,8 +556,8 @@ def next_steps(
         # A sentence-embedding model is not pruned, and its heads are not grouped.
         return [*([_tell_more(run, disabled, unsettled)] if unsettled else []), *open_questions, view]
     together = (
-        f"{f'{spared} of {disabled.judged}' if disabled.partial else f'The {spared}'} were spared one at a time. "
-        "How many can go together?"
+        f"{f'{spared} of {disabled.judged}' if disabled.partial else f'These {spared} heads'} can each be spared. "
+        "How many can be removed together?"
         if spared > 1
         else "How small can the model get?"
     )
@@ -570,13 +566,13 @@ def next_steps(
         if unsettled
         else faster
         if disabled.grouped
-        else NextStep("Do heads stand in for each other?", f"{command} analysis=redundancy", ANNOUNCED)
+        else NextStep("Which heads can replace each other?", f"{command} analysis=redundancy", ANNOUNCED)
     )
     return [faster if "pruning" in experiments else NextStep(together, _prune(run), _MINUTES), second, view]
 
 
 def _trained_longer(run: Run) -> list[NextStep]:
-    """The command that trains a model of the package's own configurations longer; none for another model or task."""
+    """The command that trains a built-in model and task longer; none for other models or tasks."""
     config = run.config()
     names = {section: (config.get(section) or {}).get("name") for section in ("model", "task")}
     epochs = (config.get("trainer") or {}).get("max_epochs")
@@ -590,8 +586,8 @@ def _trained_longer(run: Run) -> list[NextStep]:
 
 
 def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
-    """What it takes to settle the heads without a verdict: more of the run's own examples where there are enough, else
-    a plan with another margin.
+    """How to settle the heads without a verdict: with more of the run's own examples if there are enough, else by a
+    plan with another margin.
     """
     row = disabled.any_row
     power, swept = only(found(run, Power), Power, mode=row["mode"]), only(found(run, Swept), Swept, mode=row["mode"])
@@ -631,13 +627,13 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
 
 
 def _steps_before_training(run: Run) -> list[NextStep]:
-    """What to do after an analysis of a model that was not fine-tuned."""
+    """Next steps after analysing a model that was not fine-tuned."""
     model = run.config().get("model") or {}
     if not (CONF / "model" / f"{model.get('name')}.yaml").is_file():
         return []
     return [
         NextStep(
-            "Which heads does it need once it is fine-tuned?",
+            "Which heads does it need after fine-tuning?",
             f"python -m bertsecrets train model={model['name']}",
             ANNOUNCED,
         ),
@@ -646,21 +642,21 @@ def _steps_before_training(run: Run) -> list[NextStep]:
 
 
 def view_step(heads: str, model: str, run: Run | None = None) -> NextStep:
-    """The command that shows the attention to a sentence.
+    """The command that shows attention in a sentence.
 
     Args:
-        heads: Whose attention it shows.
-        model: The setting that names the model.
-        run: The run, whose captured examples give a sentence that the model answers right; None for any sentence.
+        heads: The heads to show, in words.
+        model: The setting that selects the model.
+        run: The run, for a captured sentence that the model classifies correctly; None for any sentence.
     """
-    question = f"What does {heads} attend to in a sentence of yours?"
+    question = f"What does {heads} attend to in your own sentence?"
     texts = [_ANY_SENTENCE] if run is None else _right_example(run)
     text = f'"{texts[0]}"' if texts == [_ANY_SENTENCE] else copied(texts[0] if len(texts) == 1 else texts)
     return NextStep(question, f"python -m bertsecrets view {model} text={text}", f"about {_ANALYSES_START} s")
 
 
 def _right_example(run: Run) -> Sequence[str]:
-    """The texts of the shortest captured example that the model answers right; any sentence without one."""
+    """The shortest captured example that the model classifies correctly, else any sentence."""
     trained = run.config().get("trained") or {}
     folder = Path(trained.get("folder") or run.folder)
     sets = sorted((folder / PREDICTIONS).glob("*.parquet"))
@@ -686,14 +682,14 @@ def _sentence(text: str) -> str:
 
 
 def _extreme(column: HeadColumn) -> tuple[int, int]:
-    """The head with the highest number, or of changes of a score the lowest."""
+    """The head with the highest number; for changes of a score, the lowest."""
     value_LH = np.nan_to_num(-column.value_LH if column.effects else column.value_LH, nan=-np.inf)
     layer, head = np.unravel_index(int(value_LH.argmax()), value_LH.shape)
     return int(layer), int(head)
 
 
 def _digits(value_LH: NDArray[np.float64]) -> int:
-    """Digits with which most cells of a grid fit: two for numbers up to one, none for counts, else one."""
+    """Decimals that fit most cells of a grid: two for numbers up to one, none for counts, else one."""
     if _whole(value_LH):
         return 0
     return 2 if np.nanmax(np.abs(value_LH), initial=0.0) <= 1 else 1

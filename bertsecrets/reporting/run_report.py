@@ -41,12 +41,12 @@ class RunReport:
     Args:
         report: The page.
         scores: Scores of the run's last validation.
-        highlights: The heads highlighted by the first experiment with highlights; None without one.
+        highlights: Heads highlighted by the first experiment that highlights any; None without one.
         scalars: Summary values for W&B.
         curves: Curves for W&B, see :meth:`bertsecrets.results.experiment.Experiment.curves`.
         heads: Everything that the run knows about each head; None without a measured head.
-        printed: Sentences for the terminal: of an analysis the notes, the answer and the first finding of each
-            experiment, of a training the first note, else the answer.
+        printed: Sentences for the terminal: for an analysis the notes, the answer and the first finding of each
+            experiment; for training the first note, else the answer.
     """
 
     report: Report
@@ -71,7 +71,7 @@ class RunReport:
 
 
 def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declaration, MeasureView]]:
-    """The experiments of a run by name, with their numbers; measures without a declaration come last.
+    """The experiments of a run with their numbers, by name; measures without a declaration come last.
 
     Args:
         run: The run.
@@ -89,9 +89,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
 
     Args:
         run: A run with scores, tables and the configuration in its folder.
-        heads: How many of the highlighted heads the map gallery shows.
-        trusted: Classes of other packages that may describe their experiments, ``module:class``.
-        figures: How many figures the page has, the first of each section before any second one; None for all.
+        heads: Number of highlighted heads in the map gallery.
+        trusted: Classes of other packages that may present their experiments, ``module:class``.
+        figures: Maximum number of figures, taking the first of each section before any second; None for all.
 
     Raises:
         UserError: If the folder's scores, tables or configuration cannot be read.
@@ -193,9 +193,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
 
 
 def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None:
-    """The first column of an experiment at every validation, for the viewer; None unless it was taken at two or
-    more.
-    """
+    """The first column of an experiment at every validation, for the viewer; None with fewer than two validations."""
     column = next(iter(view.columns), None)
     history = [] if column is None else view.history(column.name)
     # What is recorded between validations has a chart of its own.
@@ -205,7 +203,7 @@ def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None
 
 
 def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[Section], int]:
-    """The sections with so many figures in all, the first of each before any second one; and how many are left out."""
+    """The sections with at most ``most`` figures, the first of each before any second; and the number omitted."""
     # By rank within the section first: every section keeps its first figure before any has a second.
     ranks = sorted((rank, index) for index, section in enumerate(sections) for rank in range(len(section.figures)))
     shown = set(ranks if most is None else ranks[:most])
@@ -217,7 +215,7 @@ def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[
 
 
 def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A link to the report of the run that the analysed checkpoint is of; none if its folder is not known."""
+    """A link to the report of the run whose checkpoint was analysed; none if its folder is unknown."""
     folder = (config.get("trained") or {}).get("folder")
     if not isinstance(folder, str):
         return []
@@ -227,7 +225,7 @@ def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _maps_of_origin(config: Mapping[str, Any], run: Run) -> str:
-    """Address of the report of the analysed run if it has kept maps."""
+    """Address of the report of the analysed run if that run captured maps."""
     folder = (config.get("trained") or {}).get("folder")
     if not isinstance(folder, str) or not (Path(folder) / CAPTURES).is_dir():
         return ""
@@ -235,7 +233,7 @@ def _maps_of_origin(config: Mapping[str, Any], run: Run) -> str:
 
 
 def address_of(page: Path, folder: Path) -> str:
-    """Address of a page relative to a folder, for a link; empty if there is no such page."""
+    """Address of a page relative to a folder, for a link; empty if the page does not exist."""
     return quote(Path(os.path.relpath(page.resolve(), folder.resolve())).as_posix()) if page.is_file() else ""
 
 
@@ -244,19 +242,19 @@ def _nothing_learned(scores: RunScores) -> str:
     line = scores.lines()[0]
     examples = f"{counted(first.count, 'example')} of {name}"
     return (
-        f"Nothing was learned that {examples} can show: {line.name} is {number(line.value)}, always answering "
-        f"“{scores.constant_answer}” has {_constant(line)}, and the model is not shown to be better "
-        f"(one-sided p = {p_value(first.p_constant)}). What its heads do for the task is not interpreted."
+        f"The model learned nothing measurable on {examples}: {line.name} is {number(line.value)}, not significantly "
+        f"better than always answering “{scores.constant_answer}”, which has {_constant(line)} "
+        f"(one-sided p = {p_value(first.p_constant)}). Its heads are not interpreted."
     )
 
 
 def _not_interpreted(section: Section) -> Section:
-    """A section whose findings are left out, its numbers kept."""
+    """A section without its findings but with its numbers."""
     return replace(
         section,
         findings=(),
         summary="",
-        paragraphs=["These numbers are not interpreted: the model is not shown to beat a constant answer."],
+        paragraphs=["Not interpreted: the model does not significantly beat the majority baseline."],
         highlights=None,
         head=None,
         parts=[_not_interpreted(part) for part in section.parts],
@@ -264,12 +262,12 @@ def _not_interpreted(section: Section) -> Section:
 
 
 def _steps_in_words(view: MeasureView, scores: RunScores) -> str | None:
-    """A sentence if an experiment's last step is not the step of the scores."""
+    """A sentence if an experiment's last step differs from that of the scores."""
     if view.step is None or view.step == scores.step:
         return None
     return (
-        f"Scores are those of the weights at step {scores.step}; {lower_first(view.title)} is that of the weights at "
-        f"step {view.step}."
+        f"Scores are of the weights at step {scores.step}; {lower_first(view.title)} is of the weights at step "
+        f"{view.step}."
     )
 
 
@@ -297,7 +295,7 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
             ]
         except (KeyError, TypeError) as error:
             raise UserError(
-                f"'{run.config_path}' is not the configuration of a training ({error}); restore it."
+                f"'{run.config_path}' is not the configuration of a training run ({error}); restore it."
             ) from error
     return facts
 
@@ -317,14 +315,14 @@ def _scores_section(scores: RunScores) -> Section:
     value = (
         f"is {number(first.value)}"
         if np.isfinite(first.value)
-        else "is undefined, as the answers or the labels are all equal"
+        else "is undefined because all predictions or all labels are equal"
     )
     better = {name: entry.p_constant for name, entry in scores.sets.items() if np.isfinite(entry.p_constant)}
     tested = (
         [
-            "One-sided p of the model being no better than the constant answer: "
-            f"{', '.join(f'{name} {p_value(p)}' for name, p in better.items())} (McNemar's exact test over examples; "
-            "for correlations a permutation test)."
+            "One-sided p-value that the model is no better than the majority baseline: "
+            f"{', '.join(f'{name} {p_value(p)}' for name, p in better.items())} (McNemar's exact test; for "
+            "correlations a permutation test)."
         ]
         if better
         else []
@@ -340,19 +338,19 @@ def _scores_section(scores: RunScores) -> Section:
         for line in lines
     ]
     names = {line.name.rpartition("/")[2] for line in lines}
-    wilson = " (Wilson's interval of an accuracy over examples)" * ("accuracy" in names)
-    of_f1 = " If that class is the negative one, its F1 is 0, which is easy to beat: compare the accuracy instead."
+    wilson = " (accuracy: Wilson's interval)" * ("accuracy" in names)
+    of_f1 = " If that class is the negative one, its F1 is 0 and easy to beat: compare the accuracy instead."
     of_f1 *= {"f1", "accuracy"} <= names
     counts = [scores.sets[line.name.rpartition("/")[0]].count for line in lines]
     figure = partial(
         interval_rows,
         [IntervalRow(line.name, line.value, line.low, line.high, line.baseline) for line in lines],
-        title="Scores of the model and of a constant answer",
+        title="Scores of the model and the majority baseline",
         unit="score",
         reference=None,
-        note=f"bars: 95 % intervals, where they are defined; {sample_size(counts)}",
+        note=f"bars: 95 % intervals, where defined; {sample_size(counts)}",
         value="fine-tuned model",
-        baseline="constant answer",
+        baseline="majority baseline",
         digits=3,
     )
     return Section(
@@ -362,23 +360,23 @@ def _scores_section(scores: RunScores) -> Section:
             f"“{scores.constant_answer}” has {_constant(first)}."
         ],
         [
-            "The constant answer is the class that most examples of the first set have, or their mean score: a model "
-            f"that does not beat it has learned nothing that its heads could show.{of_f1}",
+            "The majority baseline always answers with the most frequent class of the first set, or its mean score. "
+            f"The heads of a model that does not beat it are not interpreted.{of_f1}",
             *tested,
         ],
         [
             Table(
-                ["metric", "model", "95 % interval", "constant answer", "difference"],
+                ["metric", "model", "95 % interval", "majority baseline", "difference"],
                 rows,
                 f"Scores{wilson}",
             )
         ],
-        [FigureBlock("scores", figure, "Scores of the model and of a constant answer.", "Dot chart of scores.")],
+        [FigureBlock("scores", figure, "Scores of the model and the majority baseline.", "Dot chart of scores.")],
     )
 
 
 def _reading_section(run: Run, left_out: int) -> Section:
-    """How to read the page, and how to see the figures that it leaves out."""
+    """How to read the page, and how to draw the omitted figures."""
     further = (
         [f"python -m bertsecrets report run={on_page(run.folder)} draws {counted(left_out, 'further figure')}."]
         if left_out
@@ -390,8 +388,8 @@ def _reading_section(run: Run, left_out: int) -> Section:
             *further,
             "Layers and heads are counted from 0; layer 0 is next to the input. The papers count from 1: their head "
             "12-9 is layer 11 · head 8 here.",
-            "The run's folder holds the numbers of this page: those of each head in heads.parquet, effects of "
-            "disabling in ablation.parquet, scores in scores.json. A difference between two heads that is smaller than "
-            "about two standard errors may be noise.",
+            "The numbers of this page are in the run folder: heads.parquet (measures of each head), ablation.parquet "
+            "(effects of disabling) and scores.json. A difference between two heads of less than about two standard "
+            "errors may be noise.",
         ],
     )

@@ -24,14 +24,14 @@ _FILES = (CONFIG_COPY, "scores.json", FINISHED)
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The content of a finished run's folder.
+    """The contents of a finished run folder.
 
     Args:
         folder: The folder.
         config: Its resolved configuration.
         scores: Its scores.
         heads: Its head table.
-        further: Other runs about the same weights, whose experiments it does not hold itself.
+        further: Other runs about the same weights, with experiments that this one lacks.
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class FinishedRun:
 
     @property
     def seed(self) -> int:
-        """The seed of the fine-tuning."""
+        """The seed of fine-tuning."""
         return int(self.config.get("trained", self.config)["seed"])
 
     @property
@@ -67,9 +67,7 @@ class FinishedRun:
 
     @property
     def weights(self) -> tuple[Path, int, int]:
-        """What tells the weights that the run is about: the folder of their training, or their own, optimiser step and
-        seed.
-        """
+        """What identifies the run's weights: the folder of the training run (or its own), optimiser step and seed."""
         trained = self.config.get("trained") or {}
         return Path(trained.get("folder") or self.source or self.folder).resolve(), self.scores.step, self.seed
 
@@ -80,7 +78,7 @@ class FinishedRun:
 
     @cached_property
     def experiments(self) -> dict[str, tuple[Declaration, MeasureView]]:
-        """The run's experiments, by name, and those that only other runs about its weights hold."""
+        """The experiments of this run and of others about its weights, by name."""
         of_further_runs = (run.experiments for run in reversed(self.further))
         return {
             name: experiment
@@ -90,7 +88,7 @@ class FinishedRun:
 
 
 def constant_score(runs: Sequence[FinishedRun], name: str, metric: str) -> float:
-    """The highest score of the constant answer on one evaluation set of runs that differ in their seed; NaN where
+    """The highest majority-baseline score on one evaluation set of runs that differ in their seed; NaN where
     undefined.
 
     Args:
@@ -104,18 +102,18 @@ def constant_score(runs: Sequence[FinishedRun], name: str, metric: str) -> float
 
 
 def joined(runs: Sequence[FinishedRun]) -> FinishedRun:
-    """Runs about the same weights as one: the training, or else the first, with the others as further runs."""
+    """Merge runs about the same weights: the training run, or else the first, with the others as further runs."""
     first = next((run for run in runs if run.source is None), runs[0])
     return replace(first, further=tuple(run for run in runs if run is not first))
 
 
 def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
-    """The finished runs among folders and those directly inside them, and the names of unfinished ones.
+    """The finished runs in folders and their direct subfolders, and the names of unfinished ones.
 
-    A run is finished if its folder holds the marker that is written last.
+    A run is finished if its folder contains the marker that is written last.
 
     Raises:
-        UserError: If no folder holds a finished run, one holds no run at all, or a run's file cannot be read.
+        UserError: If there is no finished run, a folder contains no run at all, or a file cannot be read.
     """
     runs: dict[Path, FinishedRun] = {}
     unfinished: dict[Path, str] = {}
@@ -130,32 +128,31 @@ def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
             else:
                 unfinished.setdefault(path.resolve(), path.name)
         if not candidates:
-            raise UserError(f"'{name}' holds no finished run; give run folders or a sweep's folder.")
+            raise UserError(f"'{name}' contains no finished run; give run folders or a sweep's folder.")
     if not runs:
         raise UserError(
-            f"{', '.join(map(repr, folders))} holds no finished run (not finished: {', '.join(unfinished.values())}); "
+            f"{', '.join(map(repr, folders))}: no finished run (unfinished: {', '.join(unfinished.values())}); "
             f"finish one with {resume_command(next(iter(unfinished)))}."
         )
     for run in runs.values():
         training = (run.config.get("trained") or {}).get("folder")
         if training is not None and not Path(training).is_dir():
             _log.warning(
-                f"'{run.folder}' analysed the run in '{training}', which is not there: its numbers do not join those "
-                "of that run. Move both folders together."
+                f"'{run.folder}' analysed the run in '{training}', which was not found, so their numbers are not "
+                "joined; keep both folders in place."
             )
     return list(runs.values()), list(unfinished.values())
 
 
 def left_out(unfinished: Sequence[str]) -> list[str]:
-    """The sentence that names the unfinished runs, if there are any."""
-    return [f"Left out (not finished): {', '.join(unfinished)}."] if unfinished else []
+    """A sentence on the unfinished runs, if there are any."""
+    return [f"Skipped (unfinished): {', '.join(unfinished)}."] if unfinished else []
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The folder if it is that of a run, else those of the runs directly inside it, in order, without a sweep's merged
-    one.
+    """The folder itself if it is a run folder, else its run folders in order, without a sweep's merged one.
 
-    Those of a sweep may lie deeper (``hydra.sweep.subdir``).
+    Runs of a sweep may be nested deeper (``hydra.sweep.subdir``).
     """
     if is_run(folder):
         return [folder]
@@ -172,7 +169,7 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run, finished or not."""
+    """Whether a folder is a run folder, finished or not."""
     return folder.is_dir() and ((folder / CONFIG_COPY).is_file() or (folder / ".hydra").is_dir())
 
 
@@ -185,8 +182,8 @@ def read_run(folder: Path) -> FinishedRun:
     run = Run.open(folder)
     config = run.config()
     if type(config.get("trained", config).get("seed")) is not int:
-        raise UserError(f"'{run.config_path}' names no seed; give the folder of a run.")
+        raise UserError(f"'{run.config_path}' has no seed; give a run folder.")
     scores = RunScores.read(run.scores_path)
     if not scores.sets:
-        raise UserError(f"'{folder}' holds no scores; run it again.")
+        raise UserError(f"'{folder}' has no scores; run it again.")
     return FinishedRun(folder, config, scores, run.table())

@@ -63,7 +63,7 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     untried = prune_section(run, disabled)
     at_once = f"{run.analyze_command} analysis=disable_groups 'ablation.heads=[[0,1],[2,3]]' ablation.mode=uniform"
     assert untried.commands == [at_once, f"{run.analyze_command} analysis=prune"]
-    assert untried.findings == ["2 of 12 heads can each be spared; whether they can go together was not tried."]
+    assert untried.findings == ["2 of 12 heads can each be spared; removing them together was not tested."]
 
     settings = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100})
     look_closer(Context.of_data(model, data, output=run), settings)

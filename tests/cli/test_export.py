@@ -164,7 +164,7 @@ def test_no_part_of_a_path_is_printed(
     [
         ({}, None, '"The cat sat.", "The cat lay."'),
         ({"permute_labels": True}, "training labels shuffled", '"The cat sat.", "The cat lay."'),
-        ({"only": "first"}, "first sentence alone", '"The cat sat."'),
+        ({"only": "first"}, "first sentence only", '"The cat sat."'),
     ],
 )
 def test_a_control_is_called_one(

@@ -77,4 +77,4 @@ def test_heads_removed_before_training_on_one_page(tiny_bert: Path, tmp_path: Pa
     page = (tmp_path / "comparison" / "comparison.html").read_text("utf-8")
     # A tiny model of random weights learns nothing, so that the heads that it kept have no comparison.
     assert "They differ in callbacks.prune.keep." in page
-    assert "Not shown to beat a constant answer, so that nothing is said of what their heads do" in page
+    assert "Heads not interpreted, because the model does not significantly beat the majority baseline" in page

@@ -130,7 +130,7 @@ def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
     make_run(tmp_path / "shuffled", cosine_LH=1 - RISING, p_constant=0.5, data={"permute_labels": True})
     section = question("Do layers change more", models_in(tmp_path))
     tilts = {row[0]: row[1:3] for row in section.tables[0].rows}
-    assert tilts["mrpc · learning rate × 1.25 from each layer to the one below"] == ["−0.120", "−0.124 to −0.116"]
+    assert tilts["mrpc · learning rate × 1.25 per layer downwards"] == ["−0.120", "−0.124 to −0.116"]
     assert tilts["mrpc · training labels shuffled"][0] == "+0.120"
     halves = "upper layers change more, also with shuffled labels, not significant with inverted learning rates"
     assert section.summary == f"{halves}; larger gradients, larger change"
@@ -160,7 +160,7 @@ def test_likeness_is_compared_with_and_without_dropout(
     assert (rows[2][1], rows[2][3]) == (change, over)
     if len(changes) == 1:
         assert rows[2][2] == "−0.0239 to −0.0161"
-        assert section.summary == "heads of a layer are more alike without dropout of attention"
+        assert section.summary == "heads of a layer are more alike without attention dropout"
 
 
 def group_row(run: Run, heads: str, verdict: str, interaction: float, redundant: bool) -> dict[str, Any]:
@@ -238,8 +238,8 @@ def test_one_sentence_is_compared_example_by_example(tmp_path: Path) -> None:
         with_predictions(control, np.arange(500) < right)
     gains, accuracies = question("Does the model need", models_in(tmp_path)).tables
     first, second = gains.rows
-    assert first[:2] == ["first sentence alone", "0.0"]
-    assert second[:2] == ["second sentence alone", "+34.0"]
+    assert first[:2] == ["first sentence only", "0.0"]
+    assert second[:2] == ["second sentence only", "+34.0"]
     # Wilson's interval of 400 of 500.
     assert accuracies.rows[0] == ["mrpc", "0.800", "0.763 to 0.833"]
     assert accuracies.rows[-1][0] == "most frequent class"

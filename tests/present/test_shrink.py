@@ -163,7 +163,7 @@ def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path:
     notes = " ".join(" ".join(text.get_text() for text in report.picture.figure.texts).split())
     assert "the majority baseline (accuracy 0.600, −30.0 points)" in notes
     frontier, cut, roles, patterns = report.sections[:4]
-    assert (roles.title, patterns.title) == ("Which heads stayed", Patterns.title)
+    assert (roles.title, patterns.title) == ("Which heads were kept", Patterns.title)
     # Quoted for Hydra, and then for the shell.
     of_search = "python -m bertsecrets analyze checkpoint=" + shlex.quote('"/runs/it\'s mine"')
     assert list(frontier.commands) == [

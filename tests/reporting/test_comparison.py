@@ -60,7 +60,7 @@ def test_page_and_numbers_say_what_was_put_in(sweep: Path) -> None:
     # Mean of 0.72, 0.74, 0.76: variance 0.02² / 3 over seeds, and Wilson's of 408 examples below and above it.
     assert "0.740" in text
     assert "0.675 to 0.803" in text
-    assert "On average no better than a constant answer: random normal · accuracy" in text
+    assert "On average no better than the majority baseline: random normal · accuracy" in text
     assert "differs in 6 of 6 heads, those by −0.080 on average" in text
     assert (
         "cannot be judged over seeds: fewer than two of its runs disabled the same heads and kept their predictions"
@@ -81,7 +81,7 @@ def test_page_and_numbers_say_what_was_put_in(sweep: Path) -> None:
         assert (sweep / "comparison" / "figures" / f"{name}.png").is_file(), name
 
 
-def test_the_page_links_every_report_and_has_one_constant_answer(tmp_path: Path) -> None:
+def test_the_page_links_every_report_and_has_one_majority_baseline(tmp_path: Path) -> None:
     for seed, constant in ((1, 0.6), (2, 0.7)):
         folder = make_run(tmp_path / "my sweep" / f"run {seed}", seed=seed, constant=constant)
         if seed == 1:
@@ -116,13 +116,13 @@ def test_runs_that_learned_nothing_are_named_and_left_out(tmp_path: Path) -> Non
     assert [view.run.folder.name for view in of_task.views] == ["seed-1", "seed-3"]
     assert len(any_run.views) == 3
     page = compare(tmp_path / "mixed").read_text()
-    left_out = "Not shown to beat a constant answer, so that nothing is said of what their heads do: seed-2."
+    left_out = "Heads not interpreted, because the model does not significantly beat the majority baseline: seed-2."
     assert left_out in page
-    assert "no verdict over seeds" not in page
+    assert "No verdicts over seeds" not in page
     shutil.rmtree(tmp_path / "mixed" / "seed-3")
     page = compare(tmp_path / "mixed").read_text()
     assert left_out in page
-    assert "With fewer than two runs left there is no verdict over seeds (minilm)." in page
+    assert "No verdicts over seeds, because fewer than two runs are left: minilm." in page
     # Runs that are to learn nothing are compared as they are.
     control = make_run(tmp_path / "control", p_constant=0.6, delta_LH=delta_LH, data={"permute_labels": True})
     random = make_run(tmp_path / "random", p_constant=0.6, delta_LH=delta_LH, init="random_normal")
@@ -156,7 +156,7 @@ def test_a_damaged_record_leaves_the_rest_of_the_page_alone(tmp_path: Path) -> N
         (run.folder / "findings" / "dependency.treebank.parquet").write_text("none")
     text = compare(tmp_path).read_text("utf-8")
     assert "repeat the analysis." in text
-    assert "Mean over seeds, of the model and of the constant answer" in text
+    assert "Model and majority baseline, mean over seeds" in text
 
 
 def test_a_run_and_its_analysis_have_one_table_of_heads(tmp_path: Path) -> None:
@@ -256,8 +256,8 @@ def test_a_constant_prediction_is_named_where_its_correlation_is_undefined(tmp_p
         scores["sets"]["val"].update(model={"pearson": -0.05}, constant={"pearson": None})
         (folder / "scores.json").write_text(json.dumps(scores))
     text = compare(tmp_path / "sweep").read_text()
-    assert "On average no better than a constant answer: minilm · pearson" in text
-    assert "<title>On average no model is better than a constant answer" in text
+    assert "On average no better than the majority baseline: minilm · pearson" in text
+    assert "<title>On average no model beats the majority baseline" in text
 
 
 def test_runs_that_disable_one_head_each_are_compared_by_their_effects(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_refusal_names_the_model_that_may_lose_most() -> None:
     losses = [Loss(f"the model of '{name}'", "accuracy", loss) for name, loss in (("a", 0.02), ("b", 0.031), ("c", 0))]
     assert refusals("accuracy_loss > 1", losses) == [
         "accuracy_loss > 1: for the model of 'b' a loss of 3.1 points of accuracy is not ruled out "
-        "(2 of 3 models are refused)."
+        "(2 of 3 models are rejected)."
     ]
 
 
@@ -141,7 +141,7 @@ def test_entities_are_compared_by_their_counts(tmp_path: Path) -> None:
 
 def test_runs_of_other_examples_are_not_compared(tmp_path: Path) -> None:
     first, other = answered(tmp_path / "a", np.ones(9, bool)), answered(tmp_path / "b", np.ones(9, bool), first=1)
-    with pytest.raises(UserError, match="were scored on other examples of 'val'"):
+    with pytest.raises(UserError, match="were scored on different examples of 'val'"):
         losses_of_later([first, other])
     with pytest.raises(UserError, match=r"has no predictions/val\.parquet"):
         losses_of_later([first, make_run(tmp_path / "c")])

@@ -41,7 +41,7 @@ def test_heads_of_one_pattern_are_close_or_not(tmp_path: Path, alike: bool) -> N
     section = distances_and_classes(views, {"clusters": Section("x")}, 1)
     assert section is not None
     [finding] = section.findings
-    assert finding.startswith(f"Heads of one pattern are {'' if alike else 'not significantly '}closer")
+    assert finding.startswith(f"Heads of the same pattern are {'' if alike else 'not significantly '}closer")
     [block] = section.figures
     [panel] = [axes for axes in block.figure.axes if axes.get_visible()]
     assert panel.get_title() == "pattern"
@@ -71,7 +71,7 @@ def test_heads_that_stay_by_what_they_do(tmp_path: Path, decides: bool) -> None:
         ["vertical", "8", stays, "4.0", p],
     ]
     [finding] = section.findings
-    assert ("8 of 8 heads of the class “vertical” (4.0 expected)" in finding) == decides
-    assert ("no role of heads is shown to decide which" in finding) != decides
+    assert ("8 of 8 “vertical” (4.0 expected)" in finding) == decides
+    assert ("no class of heads is significantly over- or under-represented" in finding) != decides
     assert roles_of_kept_heads({"shrinking": views["shrinking"]}, {}, 1) is None
     assert roles_of_kept_heads({"patterns": views["patterns"]}, {}, 1) is None

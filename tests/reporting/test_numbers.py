@@ -43,5 +43,5 @@ def test_every_number_of_many_runs_has_a_line(tmp_path: Path) -> None:
 
 
 def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no run; give run folders or a sweep's folder"):
+    with pytest.raises(UserError, match="contains no run; give run folders or a sweep's folder"):
         bs.numbers(tmp_path)

@@ -114,8 +114,8 @@ def test_the_title_says_what_the_spared_heads_cost_together(
         return
     assert report.overview is not None
     assert report.overview.notes[0] == (
-        "Without all 2 of them together, accuracy is 0.600, −20.0 points (−25.0 to −15.0), on the examples that chose "
-        "them; one at a time, their changes of accuracy add up to +1.0."
+        "Without all 2 of them together, accuracy is 0.600, −20.0 points (−25.0 to −15.0), on the examples that "
+        "selected them; their single effects on accuracy add up to +1.0."
     )
 
 
@@ -133,8 +133,8 @@ def test_a_run_that_judged_some_heads_says_of_how_many(tmp_path: Path) -> None:
     AblationTable.from_rows(rows).write(run.ablation_path)
     effects = DisabledHeads.of(run)
     assert effects is not None
-    assert effects.title().startswith("2 of the 5 heads judged each cost less than 1.0 point of accuracy, ")
-    assert next_steps(run, effects)[0].settles.startswith("2 of the 5 heads judged were spared one at a time.")
+    assert effects.title().startswith("2 of the 5 heads tested each cost less than 1.0 point of accuracy, ")
+    assert next_steps(run, effects)[0].settles.startswith("2 of the 5 heads tested can each be spared.")
 
 
 def test_a_head_whose_loss_rises_says_so_where_its_score_does_not_fall(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_head_whose_loss_rises_says_so_where_its_score_does_not_fall(tmp_path:
     AblationTable.from_rows(rows).write(run.ablation_path)
     screen = report_run(run, 6).report.overview
     assert screen is not None
-    assert "Its mean loss rises significantly: +32 % (+4 to +60)." in screen.about[0, 0]
+    assert "The mean loss rises significantly without it: +32 % (+4 to +60)." in screen.about[0, 0]
     assert not any("mean loss" in line for line in screen.about[0, 1])
     assert any(
         line.startswith("By accuracy none is needed, by the mean loss 2 are: layer 0 · head 0 (spared), +32 %")
@@ -417,7 +417,7 @@ def test_a_page_opens_with_its_grid_and_folds_the_rest(tmp_path: Path) -> None:
     assert labels["1.2"] == "layer 1 · head 2: −5.0, needed"
     assert labels["0.2"] == "layer 0 · head 2: −1.0, not enough examples to tell"
     # The sentence on the selected head stands there without a script, too.
-    assert "accuracy without it: −5.0 points (−7.0 to −3.0); 4 of 408 answers change." in page.text
+    assert "accuracy without it: −5.0 points (−7.0 to −3.0); 4 of 408 predictions change." in page.text
     folds = page.all("details", **{"class": "fold"})
     assert [fold["id"] for fold in folds] == ["scatter", *(f"section-{place + 1}" for place in range(len(folds) - 1))]
     assert all("open" not in fold for fold in folds)
@@ -443,7 +443,7 @@ def test_a_run_without_disabled_heads_has_a_page(measured: list[object], tmp_pat
     run = trained(tmp_path / "run", measured=measured)
     report = report_run(run, heads=2)
     report.write(run)
-    assert report.report.title == "What changed inside minilm on mrpc"
+    assert report.report.title == "What fine-tuning on mrpc changed in minilm"
     assert Page(run.report_path).balanced
     assert (report.report.overview is None) == (not measured)
 

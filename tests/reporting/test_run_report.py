@@ -62,7 +62,7 @@ def test_a_note_says_when_scores_are_of_other_weights_than_the_change_of_heads(
     assert len(of_weights) == noted
     if noted:
         assert "weights at step 4;" in of_weights[0]
-        assert "drift of attention is that of the weights at step 9" in of_weights[0]
+        assert "drift of attention is of the weights at step 9" in of_weights[0]
 
 
 def test_a_run_with_scores_alone(tmp_path: Path) -> None:
@@ -321,23 +321,23 @@ def test_where_most_scores_change_equally_the_loss_stands_for_them(tmp_path: Pat
     drift_LH = np.linspace(0, 0.5, 12).reshape(3, 4)
     run = trained(tmp_path / "run", cosine_LH=1 - drift_LH, delta_LH=np.where(drift_LH > 0.3, -drift_LH, 0.0))
     assert (
-        "drift and change of score without the head is"
+        "drift with the change of score without the head is"
         in dict(report_run(run, heads=2).report.answers)["Changed and needed"]
     )
     rows = [{**row, "loss_change": drift_LH[row["layer"], row["head"]] ** 2} for row in run.ablation_table().rows()]
     AblationTable.from_rows(rows).write(run.ablation_path)
     answer = dict(report_run(run, heads=2).report.answers)["Changed and needed"]
     assert answer.startswith(
-        "Heads that changed more are needed more: over 12 heads the rank correlation of drift and rise of the loss"
+        "Heads that changed more are needed more: over 12 heads, the rank correlation of drift with the rise of the loss"
     )
     assert "is 1.00 (" in answer
-    assert answer.endswith("positive would be: the more changed, the more needed.")
+    assert answer.endswith("positive if heads that changed more are needed more.")
     # Of scores that differ, the score itself is told.
     AblationTable.from_rows([{**row, "delta": row["delta"] - row["loss_change"]} for row in rows]).write(
         run.ablation_path
     )
     assert (
-        "drift and change of score without the head is"
+        "drift with the change of score without the head is"
         in dict(report_run(run, heads=2).report.answers)["Changed and needed"]
     )
 
