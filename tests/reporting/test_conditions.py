@@ -217,7 +217,7 @@ def test_runs_of_different_sizes_are_named(tmp_path: Path) -> None:
 def test_the_runs_of_a_sweep_may_lie_deeper(tmp_path: Path) -> None:
     for seed in (1, 2):
         make_run(tmp_path / "task" / f"seed={seed}", seed=seed)
-    with pytest.raises(UserError, match="(contains )?no finished run"):
+    with pytest.raises(UserError, match="no finished run"):
         find_runs([str(tmp_path)])
     (tmp_path / "sweep.json").write_text("{}")
     make_run(tmp_path / ".set_aside" / "seed=1.0", seed=1)
@@ -228,7 +228,7 @@ def test_what_cannot_be_compared_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a directory"):
         find_runs([str(tmp_path / "none")])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="(contains )?no finished run"):
+    with pytest.raises(UserError, match="no finished run"):
         find_runs([str(tmp_path / "empty")])
     whole = make_run(tmp_path / "sweep" / "whole", cosine_LH=np.ones((2, 3)))
     (tmp_path / "sweep" / "begun").mkdir()

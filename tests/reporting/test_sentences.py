@@ -140,7 +140,12 @@ def test_what_was_not_learned_comes_first_and_nothing_is_read_into_its_heads(
     report = page(name)
     learned = (PAGES[name].get("p_constant") or 0.0) <= 0.05
     assert report.report.lead[0].startswith("The model learned nothing measurable") != learned
-    assert report.report.title.endswith("does not significantly beat the majority baseline on mrpc; its heads are not interpreted.") != learned
+    assert (
+        report.report.title.endswith(
+            "does not significantly beat the majority baseline on mrpc; its heads are not interpreted."
+        )
+        != learned
+    )
     if not learned:
         lead = " ".join(report.report.lead)
         assert not re.search(r"changed most|disabled in turn|rank correlation of drift", lead)
