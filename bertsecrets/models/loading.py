@@ -228,7 +228,7 @@ def load_folder(
     if with_head and missing:
         kind = "".join(f", but a {name}" for name in (config.architectures or [])[:1])
         raise UserError(
-            f"Folder '{folder}' has no fine-tuned classifier{kind} ({len(missing)} of a classifier's tensors are "
+            f"Folder '{folder}' has no head of {auto}{kind} ({len(missing)} of its tensors are "
             f"missing, e.g. {missing[0]}); fine-tune it first (python -m bertsecrets train model=folder "
             "model.path=<folder>), or watch and measure its heads in Python (bs.measure, bs.head_view)."
         )

@@ -40,6 +40,7 @@ from bertsecrets.results.formatting import (
 from bertsecrets.results.run import FINISHED, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import NEEDED, joint_limits
+from bertsecrets.task_heads.sequence import SEQUENCE
 
 CARD = "README.md"
 
@@ -50,8 +51,6 @@ _LIBRARIES = ("torch", "transformers", "pytorch-lightning")
 
 _SHOWN = 20
 """Needed heads that a card lists."""
-
-_PIPELINE = "text-classification"
 
 _NOT_OF_THE_MODEL = top_level(lambda meaning: not (meaning.numbers and meaning.model)) | {"hydra"}
 """Settings of a command line that say where a run is written and how it is followed or reported."""
@@ -199,7 +198,7 @@ def _metadata(model: ExportedModel, scores: RunScores | None, config: Mapping[st
     dataset = None if hub is None or _section(config, "data").get("path") is not None else hub.path
     results = [
         EvalResult(
-            task_type=_PIPELINE,
+            task_type=model.task.head.pipeline,
             dataset_type=dataset or model.task.name,
             dataset_name=model.task.name,
             dataset_config=hub.name if hub is not None and dataset else None,
@@ -218,7 +217,7 @@ def _metadata(model: ExportedModel, scores: RunScores | None, config: Mapping[st
         library_name="transformers",
         metrics=[_metric_type(name) for name in model.task.metrics],
         model_name=model.name,
-        pipeline_tag=_PIPELINE,
+        pipeline_tag=model.task.head.pipeline,
         tags=["bertsecrets", "attention-heads"],
     )
 
@@ -240,10 +239,12 @@ def _introduction(model: ExportedModel, config: Mapping[str, Any]) -> str:
         f"a score from {task.label_range[0]:g} to {task.label_range[1]:g}" if task.label_range else _listed(task.labels)
     )
     start = "the untrained architecture of" if init == RANDOM_INIT else "the pre-trained model"
+    texts = "sentence pairs" if task.texts == 2 else "sentences"
+    head = task.head
+    what = f"{head.noun} of {texts}" if head.pipeline == SEQUENCE.pipeline else head.noun
     sentences = [
-        f"A {'regression model' if task.is_regression else 'classifier'} of "
-        f"{'sentence pairs' if task.texts == 2 else 'sentences'} fine-tuned on the task `{markdown_text(task.name)}` "
-        f"from {start} `{markdown_text(_source(model.spec))}`; its answer is {answer}."
+        f"A {what} fine-tuned on the task `{markdown_text(task.name)}` from {start} "
+        f"`{markdown_text(_source(model.spec))}`{f'; its answer is {answer}' if answer else ''}."
     ]
     if GATES in model.record:
         sentences.append("Each head's gate is multiplied into its columns of the output projection.")
@@ -265,15 +266,15 @@ def _usage(model: ExportedModel, location: str, config: Mapping[str, Any]) -> st
     limit = f", truncation=True, max_length={length}" if isinstance(length, int) else ""
     count = 1 if _section(config, "data").get("only") is not None else model.task.texts
     texts = ", ".join(['"The cat sat."', '"The cat lay."'][:count])
-    quoted = json.dumps(location, ensure_ascii=False)
+    quoted, auto = json.dumps(location, ensure_ascii=False), model.task.head.auto
     lines = [
         "```python",
-        "from transformers import AutoModelForSequenceClassification, AutoTokenizer",
+        f"from transformers import {auto}, AutoTokenizer",
         "",
-        f"model = AutoModelForSequenceClassification.from_pretrained({quoted})",
+        f"model = {auto}.from_pretrained({quoted})",
         f"tokenizer = AutoTokenizer.from_pretrained({quoted})",
         f'inputs = tokenizer({texts}{limit}, return_tensors="pt")',
-        "logits = model(**inputs).logits",
+        "output = model(**inputs)",
         "```",
     ]
     return "\n".join(lines)

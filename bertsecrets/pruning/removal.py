@@ -20,7 +20,7 @@ import transformers
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from bertsecrets.ablation.plan import Head, check_heads
 from bertsecrets.errors import UserError
@@ -216,7 +216,8 @@ def load_smaller(folder: Path) -> PreTrainedModel:
     """Load the model of :func:`save_smaller`, in evaluation mode."""
     if is_file(folder / HEADS):
         return load_pruned(folder)
-    model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder)
+    model: PreTrainedModel = getattr(transformers, config.architectures[0]).from_pretrained(folder)
     model.eval()
     return model
 

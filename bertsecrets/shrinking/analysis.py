@@ -26,7 +26,7 @@ from bertsecrets.pruning.settings import ShrinkSettings, check_class_loss
 from bertsecrets.results.files import write_text
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
-from bertsecrets.shrinking.card import CARD, LOADERS, shrink_card
+from bertsecrets.shrinking.card import CARD, loader_of, shrink_card
 from bertsecrets.shrinking.components import ComponentScores, fisher_information
 from bertsecrets.shrinking.latency import LatencyTable, measure_latency
 from bertsecrets.shrinking.plan import JUDGED, Answered, as_fast_as_asked, layers_in_turn, plan, uniform_plan
@@ -202,7 +202,8 @@ class _Search:
             if shrunk.written.attempt.int8:
                 shutil.copyfile(made / _INT8_FILE, folder / _INT8_FILE)
         write_text(folder / CARD, shrink_card(shrunk, run.name, self.data.task))
-        _log.info(f"The smaller model is in {folder}; load it with {'.'.join(LOADERS[self.settings.shape])}.")
+        loader = ".".join(loader_of(self.settings.shape, self.data.task))
+        _log.info(f"The smaller model is in {folder}; load it with {loader}.")
 
     def _timed(self) -> LatencyTable:
         """The latency table, from the interrupted search if any, because a new table would lead to other models."""

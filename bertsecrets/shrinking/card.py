@@ -10,11 +10,10 @@ from bertsecrets.results.formatting import markdown_table, markdown_text
 
 CARD = "README.md"
 
-LOADERS = {
-    "free": ("bertsecrets", "load_pruned"),
-    "uniform": ("transformers", "AutoModelForSequenceClassification.from_pretrained"),
-}
-"""Functions that load a smaller model, by ``shrink.shape``."""
+
+def loader_of(shape: str, task: Task) -> tuple[str, str]:
+    """The library and the function that load a smaller model of a ``shrink.shape``."""
+    return ("bertsecrets", "load_pruned") if shape == "free" else ("transformers", f"{task.head.auto}.from_pretrained")
 
 
 def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
@@ -23,10 +22,10 @@ def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
     Args:
         name: Name of the run that made it.
     """
-    library, loader = LOADERS[shrunk.search.shape]
+    library, loader = loader_of(shrunk.search.shape, task)
     results = [
         EvalResult(
-            task_type="text-classification",
+            task_type=task.head.pipeline,
             dataset_type=task.name,
             dataset_name=task.name,
             metric_type=test.metric,
@@ -38,7 +37,7 @@ def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
         eval_results=results,
         library_name=library,
         model_name=name,
-        pipeline_tag="text-classification",
+        pipeline_tag=task.head.pipeline,
         tags=["bertsecrets", "pruned"],
     )
     texts = ", ".join(['"The cat sat."', '"The cat lay."'][: task.texts])
@@ -72,7 +71,7 @@ from transformers import AutoTokenizer
 
 folder = "<this folder>"
 model, tokenizer = {loader}(folder), AutoTokenizer.from_pretrained(folder)
-logits = model(**tokenizer({texts}, return_tensors="pt")).logits
+output = model(**tokenizer({texts}, return_tensors="pt"))
 ```"""
 
 

@@ -67,6 +67,8 @@ class AnswerHead(TaskHead):
 
     kind = ANSWERS
     auto = "AutoModelForQuestionAnswering"
+    noun = "question-answering model"
+    pipeline = "question-answering"
     has_classes = False
     reads_windows = True
     statistics = ("loss", "exact", "f1", "span", "null", "no_answer")

@@ -34,6 +34,12 @@ class TaskHead(ABC):
     auto: ClassVar[str]
     """The class of the library that loads a model with this head; empty if there is none."""
 
+    noun: ClassVar[str] = "classifier"
+    """What a model with such a head is called."""
+
+    pipeline: ClassVar[str] = "text-classification"
+    """The hub's name of its task."""
+
     metrics: ClassVar[Mapping[str, Metric]]
     """The metrics by which effects can be judged."""
 

@@ -29,6 +29,8 @@ class MaskedHead(PlaceHead):
 
     kind = "masked"
     auto = "AutoModelForMaskedLM"
+    noun = "masked language model"
+    pipeline = "fill-mask"
     has_classes = False
     makes_labels = True
     statistics = ("loss", "right", "masked", "log_likelihood")

@@ -31,6 +31,7 @@ class RegressionHead(SequenceHead):
     """A score for each text."""
 
     kind = "regression"
+    noun = "regression model"
     classifies = False
     label_type = torch.float32
     metrics: ClassVar[Mapping[str, Metric]] = {

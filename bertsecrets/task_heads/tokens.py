@@ -37,6 +37,8 @@ class TokenHead(PlaceHead):
 
     kind = TOKENS
     auto = "AutoModelForTokenClassification"
+    noun = "tagger"
+    pipeline = "token-classification"
     per_word = True
     statistics = ("loss", "right", "words", "found", "predicted", "annotated")
     metrics: ClassVar[Mapping[str, Metric]] = {
