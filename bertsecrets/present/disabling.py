@@ -74,17 +74,16 @@ from bertsecrets.task_heads import of_classes
 _GROUPS_SHOWN, _MOST_ROWS, _RISES_NAMED = 30, 10, 3
 
 _ONE_BY_ONE = (
-    "The first interval of a table is that of one head or layer by itself; of many, some exclude 0 by chance. The "
-    "second holds for all together, also for one that was picked because its change is large."
+    "The first interval of a table is pointwise, for one head or layer; of many such intervals, some exclude 0 by "
+    "chance. The second is simultaneous: it is also valid for a head picked because its change is large."
 )
 
 _RULED_OUT = (
-    "The loss that no single head reaches is the largest of the heads' one-sided limits; two-sided intervals for all "
-    "heads together may reach further. Of heads that lose what is found with 80 % power, four in five are shown to be "
-    "needed."
+    "The loss that no single head reaches is the largest of the heads' one-sided limits; simultaneous two-sided "
+    "intervals may reach further."
 )
 
-ONE_SIDED = "The interval of a needed head or layer may just reach 0: it has two sides, and the test of a loss has one."
+ONE_SIDED = "The interval of a needed head or layer may just reach 0, because the test of a loss is one-sided."
 
 
 def ablation_sections(ablation: AblationTable, beside: Sequence[Any]) -> list[Section]:
@@ -179,8 +178,8 @@ def _disabled_in_words(swept: Swept, rows: Sequence[Row]) -> str:
         sentences.append(f"The output of a disabled head is {swept.words}.")
     if any(KINDS[row["kind"]].done for row in rows):
         sentences.append(
-            "A sublayer that is left out adds nothing to its input. A block is a layer's attention and feed-forward "
-            "sublayer; without it the layer passes its input on."
+            "A disabled sublayer adds nothing to its input. A block is a layer's attention and feed-forward sublayer; "
+            "without it the input passes through."
         )
     return " ".join(sentences)
 
@@ -188,8 +187,8 @@ def _disabled_in_words(swept: Swept, rows: Sequence[Row]) -> str:
 def _kind_in_words(
     rows: Sequence[Row], swept: Swept | None, *, several: bool, excluded: float | None = None
 ) -> list[str]:
-    """The variants of a kind that are needed, or else the most that any costs, and how many can be spared; then gains,
-    and the smallest loss that is found.
+    """The needed variants of a kind, or the most that any costs, and how many can be spared; then gains, and the
+    smallest detectable loss.
     """
     kind = KINDS[rows[0]["kind"]]
     defined = _defined(rows)
@@ -227,21 +226,21 @@ def _kind_in_words(
     better = sum(row["delta"] > 0 for row in defined)
     gain = sum(row["significant"] and row["delta"] > 0 for row in defined)
     second = (
-        f"{better} look{'s' * (better == 1)} like an improvement, of which {gain or 'none'} significant; the best of "
-        "many is high by luck alone."
+        f"{better} raise{'s' * (better == 1)} the score, {gain or 'none'} significantly; the best of many does so by "
+        "chance."
         if better
-        else "None looks like an improvement."
+        else "None raises the score."
     )
     return [first, second, upper_first(smallest_loss_in_words(rows))]
 
 
 def most_lost(rows: Iterable[Row], excluded: float | None = None) -> str | None:
-    """The loss in points that is ruled out for each of the rows; None if it is undefined for some.
+    """Upper bound on the loss of every row, in points; None if it is undefined for some.
 
     Args:
         rows: Variants of one kind by one metric.
-        excluded: That loss if it is known, as :attr:`bertsecrets.ablation.rows.Spared.excluded`; else it follows from
-            the limits that hold for all rows together.
+        excluded: The bound if known, as :attr:`bertsecrets.ablation.rows.Spared.excluded`; else it follows from the
+            simultaneous limits.
     """
     losses = [-joint_limits(row)[0] for row in rows] if excluded is None else [excluded]
     return number(max(0.0, rounded_up(max(losses))), 1) if losses and np.isfinite(losses).all() else None
@@ -253,7 +252,7 @@ def _how(row: Row) -> str:
 
 
 def _sampled(swept: Swept | None) -> str:
-    """That a sweep took a part of the examples, as a part of a sentence."""
+    """A clause if a sweep used only some of the examples."""
     if swept is None or swept.examples is None:
         return ""
     why = f" (ablation.budget={swept.budget})" if swept.budget else ""
@@ -261,9 +260,9 @@ def _sampled(swept: Swept | None) -> str:
 
 
 def _correction_in_words(row: Row, needed: int) -> str:
-    """How sure it is that variants are needed, over all of them."""
+    """The error rate of all verdicts *needed* together."""
     if row["correction"] == FAMILY_WISE:
-        return f"in {row['level']:.0%} of sweeps, none falsely"
+        return f"in {row['level']:.0%} of sweeps none falsely"
     if row["correction"] is None:
         return "significantly after correction"
     rate = row["false_discovery_rate"]
@@ -274,7 +273,7 @@ def ruled_out_in_words(row: Row) -> str:
     """What a head or layer that can be spared cannot cost."""
     margin = row["margin"]
     if margin is None:
-        return "no margin was stated when this run was judged"
+        return "this run has no margin"
     return f"a loss of {points(margin)} or more is ruled out"
 
 
@@ -291,7 +290,7 @@ def _largest_loss(defined: Sequence[Row], metric: str) -> str:
 
 
 def points_in_words(row: Row) -> str:
-    """The change of score without what was disabled, with the interval that holds for all variants together."""
+    """The change of score of a variant with its simultaneous interval."""
     return change_in_words(Estimate(row["delta"], *joint_limits(row)))
 
 
@@ -301,15 +300,15 @@ def change_in_words(change: Estimate) -> str:
 
 
 def smallest_loss_in_words(rows: Sequence[Row]) -> str:
-    """How large a loss the examples suffice to find, as a sentence that begins in lower case."""
+    """The smallest detectable loss, as a sentence that begins in lower case."""
     reach = _reach(rows)
     few, many = (limit(row["count"] for row in rows) for limit in (min, max))
     examples = f"with {many:,} examples" if few == many else f"with {few:,} to {many:,} examples"
     if not math.isfinite(reach):
-        return f"{examples} it cannot be estimated how large a loss would be found."
+        return f"{examples}, the smallest detectable loss cannot be estimated."
     return (
-        f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power, given the "
-        f"predictions that the median {KINDS[rows[0]['kind']].singular} changes."
+        f"{examples}, losses of about {number(100 * reach, 1)} points or more are detected with 80 % power, for the "
+        f"number of predictions that the median {KINDS[rows[0]['kind']].singular} changes."
     )
 
 
@@ -325,19 +324,17 @@ def _defined(rows: Sequence[Row]) -> list[Row]:
 
 
 def raises_loss(row: Row) -> bool:
-    """Whether the mean loss rises significantly without what a row disables, corrected over all variants of its
-    kind.
-    """
+    """Whether a variant significantly raises the mean loss, corrected over all variants of its kind."""
     return row["p_loss_rise"] is not None and bool(row["p_loss_rise"] <= Judging.of(row).alpha)
 
 
 def reaches_zero(row: Row) -> bool:
-    """Whether what is needed has an interval for all together that reaches 0, as the test of a loss is one-sided."""
+    """Whether a needed variant's simultaneous interval reaches 0, which the one-sided test allows."""
     return bool(row["verdict"] == NEEDED and joint_limits(row)[1] >= 0)
 
 
 def rise_in_words(row: Row) -> str:
-    """By how much the mean loss changes without what a row disables, with limits for all variants of its kind."""
+    """The change of the mean loss of a variant, with simultaneous limits."""
     change = Estimate(*(row[name] for name in ("loss_change", "loss_low_simultaneous", "loss_high_simultaneous")))
     if not row["loss_baseline"]:
         return f"{change:+}"
@@ -348,11 +345,11 @@ def rise_in_words(row: Row) -> str:
 
 
 def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Sequence[str]) -> str:
-    """How many heads the mean loss needs, beside the metrics, which lead; empty where it was not judged.
+    """How many heads are needed by the mean loss, compared with the metrics; empty if it was not tested.
 
     Args:
         rows: Single heads, by one metric.
-        verdicts: The verdict on each by the metrics: name -> code.
+        verdicts: Verdicts by the metrics: name -> code.
         metrics: Names of the metrics.
     """
     if any(row["p_loss_rise"] is None for row in rows):
@@ -369,41 +366,37 @@ def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Se
     )
     most = ", most of all" if len(raising) > _RISES_NAMED else ":"
     also = f" {spared} of the {len(raising)} can be spared by {by}." if spared and len(raising) > 1 else ""
-    lead = "leads, as the task asks for it" if len(metrics) == 1 else "lead, as the task asks for them"
-    moves = ", as it also moves where no answer changes" * all(of_classes(metric) for metric in metrics)
+    lead = "takes precedence" if len(metrics) == 1 else "take precedence"
+    moves = ", because it also changes where no prediction does" * all(of_classes(metric) for metric in metrics)
     return (
         f"{first} {are(len(raising))}{most} {named}.{also} {upper_first(by)} {lead}; the loss is more sensitive{moves}."
     )
 
 
 def _more_examples(rows: Sequence[Row], beside: Sequence[Any]) -> str:
-    """What it would take to tell more of single heads, after a space; empty if each has a verdict, or nothing was
-    simulated.
-    """
+    """How many examples would settle more heads, after a space; empty if all are settled or nothing was simulated."""
     power = only(beside, Power, mode=rows[0]["mode"], metric=rows[0]["metric"])
     unknown = any(row["verdict"] == INCONCLUSIVE for row in _defined(rows))
     return f" {settling_in_words(power)}" if power is not None and unknown and rows[0]["kind"] == HEAD.name else ""
 
 
 def settling_in_words(power: Power) -> str:
-    """How many examples would settle the heads without a verdict: a sentence."""
+    """A sentence on how many examples would settle the heads without a verdict."""
     which = f"the {power.undecided} heads" if power.undecided > 1 else "the head"
     if power.examples is None:
         return (
-            f"To tell more: even {power.most:,} examples would settle {power.share or 0:.0%} of {which} without a "
-            f"verdict, as losses near the margin of {points(power.margin)} take very many (simulated from these "
+            f"Even {power.most:,} examples would settle only {power.share or 0:.0%} of {which} without a verdict, "
+            f"because losses near the margin of {points(power.margin)} need very many (simulated from these "
             f"{power.count:,})."
         )
     return (
-        f"To tell more: about {rounded(power.examples):,} examples, these {power.count:,} among them, would settle "
-        f"{POWER:.0%} of {which} without a verdict ({range_in_words(power.examples_low, power.examples_high)})."
+        f"About {rounded(power.examples):,} examples, including these {power.count:,}, would settle {POWER:.0%} of "
+        f"{which} without a verdict ({range_in_words(power.examples_low, power.examples_high)})."
     )
 
 
 def range_in_words(low: float | None, high: float | None) -> str:
-    """Between which numbers of examples simulated sweeps settle the same; None is infinite, or unknown in earlier
-    records.
-    """
+    """The range of numbers of examples over simulated sweeps; None is infinite, or unknown in earlier records."""
     if low is None:
         return "simulated from these"
     upper = "more than was simulated" if high is None else f"{rounded(high):,}"
@@ -411,9 +404,7 @@ def range_in_words(low: float | None, high: float | None) -> str:
 
 
 def rounded(examples: float) -> int:
-    """A number of examples to two digits, as it is an estimate: rounded up, so that no promise is of the examples at
-    hand.
-    """
+    """An estimated number of examples, rounded up to two digits so that it exceeds the present one."""
     digits = max(0, math.floor(math.log10(examples)) - 1)
     return int(math.ceil(examples / 10**digits - 1e-9) * 10**digits)
 
@@ -426,21 +417,21 @@ def curve_of(beside: Sequence[Any], spared: Spared) -> list[SparedAt]:
 
 
 def spared_in_words(spared: Spared) -> str:
-    """How many heads can be spared, and the loss that no head reaches; one or two sentences."""
+    """How many heads can be spared, and the bound on the loss of any head; one or two sentences."""
     loss, level = points(spared.margin), _percent(spared.level)
     parts = []
     if spared.each:
         parts.append(
-            f"{spared.each} of {spared.heads} heads can each be spared; on average, such a sweep spares at most about "
-            f"{number(spared.falsely, 1)} that lose {loss} or more"
+            f"{spared.each} of {spared.heads} heads can each be spared, of which at most about "
+            f"{number(spared.falsely, 1)} are expected to lose {loss} or more"
         )
     if spared.at_least:
         fewer = spared.of_each < spared.at_least and spared.each
-        among = f", {spared.of_each} of the {spared.each} among them" if fewer else ""
+        among = f", including {spared.of_each} of these {spared.each}" if fewer else ""
         parts.append(
             f"with {level} confidence at least {spared.at_least} of {spared.heads} lose less than {loss}{among}"
         )
-    sentence = f"{'; '.join(parts) or f'no head is shown to lose less than {loss}'}."
+    sentence = f"{'; '.join(parts) or f'for no head is a loss of {loss} ruled out'}."
     if spared.excluded is not None:
         excluded = rounded_up(spared.excluded)
         sentence += f" With {level} confidence (one-sided), no single head loses {points(excluded / 100)} or more"
@@ -459,8 +450,8 @@ def _selection_in_words(check: Selection) -> str:
     claimed, kept = (number(100 * gain, 2, signed=True) for gain in (check.claimed, check.kept.value))
     limits = low_to_high(100 * check.kept.low, 100 * check.kept.high, 2, signed=True)
     return (
-        f"Selection check: the head whose disabling helps most on one half of the examples promises {claimed} points "
-        f"there and gives {kept} points on the other half (95 % interval {limits}; on all examples p = "
+        f"Selection check: disabling the best head of one half of the examples changes the score by {claimed} points "
+        f"there and by {kept} points on the other half (95 % interval {limits}; on all examples p = "
         f"{p_value(check.p_value)}, corrected): “disabling a head improves the model” {result}."
     )
 
@@ -477,41 +468,41 @@ def sublayers_in_words(row: Sublayers) -> str:
         f"{difference} ({_percent(row.level)} interval {low_to_high(100 * low, 100 * high, 1, signed=True)})"
     )
     if low <= 0 <= high:
-        return f"{sentence}, which does not tell the kind that this model needs more."
+        return f"{sentence}, so neither kind is significantly more important."
     needed = FEED_FORWARD if row.difference.value > 0 else ATTENTION
     return f"{sentence}: this model needs its {needed.plural} more."
 
 
 def over_examples_in_words(row: OverExamples) -> str:
-    """How much of the effects of heads on single examples is over examples."""
+    """How much of the variance of single effects is between examples."""
     share, low, high = (number(100 * value, 1) for value in (row.share.value, row.share.low, row.share.high))
     return (
-        f"Of the variance of the rises of the loss over {row.heads} heads and {row.examples:,} examples, {share} % "
-        f"({100 * row.level:g} % interval {low} to {high}) is over examples and the rest between heads: what disabling "
-        "a head does to one example says little about the head where this is near 100 %."
+        f"{share} % ({100 * row.level:g} % interval {low} to {high}) of the variance of the change of the loss over "
+        f"{row.heads} heads and {row.examples:,} examples is between examples, the rest between heads; near 100 %, the "
+        "effect on one example reveals little about a head."
     )
 
 
 def screened_in_words(screened: Screened) -> str:
-    """What a screened sweep evaluated and what it may have missed; a few sentences."""
+    """What a screened sweep evaluated and what it may have missed, in a few sentences."""
     pairs, whole, bound = screened.pairs, screened.whole, screened.bound
     bf16 = screened.precision == "bf16-mixed"
     fully, roughly = (number(100 * count / pairs, 1) for count in (screened.evaluated, screened.bf16))
     how = f"in fp32 and {roughly} % in bf16 alone" if bf16 else "exactly"
-    missed = f"{screened.missed or 'none'} of {screened.audited:,} audited ones had changed"
+    missed = f"{screened.missed or 'none'} of {screened.audited:,} audited pairs had changed"
     sentences = [
         f"The sweep is screened: {fully} % of the {pairs:,} pairs of a variant and an example were evaluated {how}, "
-        "those whose prediction may change by the slopes of the logits and a random audit; the others are taken to be "
-        f"unchanged ({missed}).",
-        f"Of those in bf16 {screened.missed_bf16 or 'none'} of {screened.audited_bf16:,} audited ones had another "
+        "namely those whose prediction may change according to the gradients of the logits, and a random audit. The "
+        f"others count as unchanged ({missed}).",
+        f"{screened.missed_bf16 or 'None'} of {screened.audited_bf16:,} audited pairs in bf16 had another "
         "prediction in fp32."
         if bf16
-        else f"No pass was made in bf16 beside the trainer's, as {screened.reason}." * (screened.reason is not None),
+        else f"No pass used bf16 apart from the trainer's, because {screened.reason}." * (screened.reason is not None),
         "Linear layers in fp32 were computed by oneDNN." * screened.onednn,
         f"{upper_first(counted(whole, 'variant'))} had to be evaluated on all examples.",
-        f"At a confidence of 95% at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact "
-        f"sweep's, and, for each variant by itself, at most {screened.each:,}; "
-        "intervals and what can be spared allow for what each variant's own audit leaves open.",
+        f"With 95% confidence at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from an exact "
+        f"sweep, and at most {screened.each:,} for any one variant; intervals and verdicts allow for the changes that "
+        "each variant's audit may have missed.",
     ]
     return " ".join(filter(None, sentences))
 
@@ -572,7 +563,7 @@ def _figures(ablation: AblationTable, rows: list[Row]) -> list[FigureBlock]:
 
 
 def _groups_in_words(groups: Sequence[Group], metric: str) -> str:
-    """How many groups are needed, redundant, and can go together, or the most that any costs; a title."""
+    """How many groups are needed, redundant, or removable, or the most that any costs; a title."""
     count = Counter(group.verdict for group in groups)
     needed, subject = count[NEEDED] + count[REDUNDANT], f"{counted(len(groups), 'group')} of similar heads"
     most = most_lost([group.row for group in groups])
@@ -585,24 +576,24 @@ def _groups_in_words(groups: Sequence[Group], metric: str) -> str:
     spared, unknown = count[DISPENSABLE], count[INCONCLUSIVE]
     parts = [
         first,
-        f"{spared} can go, each group together" if spared else "",
+        f"{spared} can each be removed as a whole" if spared else "",
         f"{unknown} {have(unknown)} no verdict" if unknown else "",
     ]
     return f"{'; '.join(filter(None, parts))}."
 
 
 def _what_groups_mean(groups: Sequence[Group], row: Row) -> str:
-    """What the verdicts on groups mean, and which could not be judged redundant."""
+    """What the verdicts on groups mean, and which groups could not be tested for redundancy."""
     sentence = (
-        "A group is needed if its heads together do significant harm. It is redundant if this is more than they do one "
-        "by one and more than random groups of the same layers do, and if the loss is within the margin once any one "
-        f"of its heads is left. A group can go if {ruled_out_in_words(row)}, even together."
+        "A group is needed if disabling its heads together does significant harm. It is redundant if this harm exceeds "
+        "the sum of the single effects and that of random groups of the same layers, and if keeping any one head "
+        f"suffices. A group can be removed if {ruled_out_in_words(row)} for all its heads together."
     )
     uncontrolled = sum(group.verdict == NEEDED and len(group.controls) < FEWEST_CONTROLS for group in groups)
     if uncontrolled:
         sentence += (
-            f" Needed groups with fewer than {FEWEST_CONTROLS} random groups of their layers, which cannot be called "
-            f"redundant: {uncontrolled}."
+            f" Needed groups with fewer than {FEWEST_CONTROLS} random groups of their layers, and so not tested for "
+            f"redundancy: {uncontrolled}."
         )
     return sentence
 

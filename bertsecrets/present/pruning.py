@@ -49,7 +49,7 @@ def section(view: MeasureView) -> Section | None:
     if pruned is None:
         return None
     search, chosen = pruned.search, pruned.chosen
-    together = "Heads chosen on training examples go together here; on a run's page each is disabled alone."
+    together = "Here heads, selected on training examples, are removed together; a run's page disables each alone."
     return Section(
         view.title,
         [f"{guarantee_in_words(pruned)} {together}", knee_in_words(pruned)],
@@ -121,7 +121,7 @@ def answer_in_words(pruned: Pruned) -> str:
     removed = f"{search.heads - chosen.kept} of {search.heads} heads"
     if chosen.holds and not chosen.asked:
         how = "with fine-tuning" if search.recovery_epochs else "without training"
-        return f"{removed} can go together, {how}: {verdict}"
+        return f"{removed} can be removed together, {how}: {verdict}"
     at_most = f"{search.metric} loses at most {number(rounded_up(chosen.bound), 1)} points"
     start = f"With {chosen.kept} of {search.heads} heads"
     if not chosen.asked:
@@ -140,7 +140,9 @@ def guarantee_in_words(pruned: Pruned) -> str:
         else " that chose neither the heads nor their order"
     )
     kept = f"{chosen.kept} of {search.heads} heads"
-    removed = f"{search.heads - chosen.kept} of {search.heads} heads can go together: with the other {chosen.kept}"
+    removed = (
+        f"{search.heads - chosen.kept} of {search.heads} heads can be removed together: with the other {chosen.kept}"
+    )
     return (
         f"{removed if chosen.holds and not chosen.asked else f'With {kept}'}, a loss of {search.metric} of "
         f"{in_points(search.margin)} or more {_verdict(pruned)}, at {search.confidence:.0%} confidence on {examples} "
@@ -226,7 +228,7 @@ def _steps(run: Run, pruned: Pruned) -> list[NextStep]:
     )
     return [
         NextStep(
-            f"How many heads can go if a loss of {number(loss, 1)} points is acceptable?{needed}",
+            f"How many heads can be removed if a loss of {number(loss, 1)} points is acceptable?{needed}",
             f"{run.analyze_command} analysis=prune prune.max_loss={loss:g}",
             "a few minutes",
         )
@@ -436,10 +438,10 @@ def _removed_in_words(condition: str, runs: Sequence[Pruned]) -> str:
     if not any(point.from_table for run in runs for point in run.order):
         examples += " not used for choosing them"
     return (
-        f"{condition}: {listed(removed)} of {search.heads} heads can go in "
+        f"{condition}: {listed(removed)} of {search.heads} heads can be removed in "
         f"{f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} with a loss of {search.metric} of "
         f"{in_points(search.margin)} or more ruled out at {search.confidence:.0%} confidence on "
-        f"{examples}{' (0: none shown)' if '0' in removed else ''}."
+        f"{examples}{' (0: none)' if '0' in removed else ''}."
     )
 
 

@@ -53,13 +53,13 @@ def test_the_next_command_can_be_copied() -> None:
     out = io.StringIO()
     steps = [
         NextStep(
-            "How many can go together?",
+            "How many can be removed together?",
             f"python -m bertsecrets analyze checkpoint={'run' * 40} analysis=prune",
             "2 min",
         )
     ]
     print_summary(Console(file=out, width=40), [], None, Path("r.html"), steps=steps)
-    assert f"Next: How many can go together? (2 min)\n  {steps[0].command}\n" in out.getvalue()
+    assert f"Next: How many can be removed together? (2 min)\n  {steps[0].command}\n" in out.getvalue()
 
 
 def test_answers_take_the_place_of_the_list_of_heads() -> None:

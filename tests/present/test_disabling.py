@@ -96,17 +96,17 @@ SECOND = [{**HEADS[0], "metric": "f1"}, {**HEADS[1], "metric": "f1", "verdict": 
         (
             HEADS,
             [
-                "1 of 4 heads disabled in turn (uniform) is needed (accuracy falls; in 90% of sweeps, none falsely), "
+                "1 of 4 heads disabled in turn (uniform) is needed (accuracy falls; in 90% of sweeps none falsely), "
                 "layer 0 · head 0: −19.1 points (−21.1 to −17.1); 2 can be spared (a loss of 1.0 point or more is "
                 "ruled out); 1 has no verdict.",
-                "Heads: 2 look like an improvement, of which 1 significant",
-                "With 408 examples a loss of about 2.9 points or more is found with 80 % power, given the predictions "
-                "that the median head changes.",
+                "Heads: 2 raise the score, 1 significantly",
+                "With 408 examples, losses of about 2.9 points or more are detected with 80 % power, for the number of "
+                "predictions that the median head changes.",
             ],
         ),
         (
             HEADS[:2],
-            ["(−21.1 to −17.1); 1 can be spared (a loss of 1.0 point or more is ruled out).", "1 looks like an"],
+            ["(−21.1 to −17.1); 1 can be spared (a loss of 1.0 point or more is ruled out).", "1 raises the score"],
         ),
         (
             HEADS[3:],
@@ -133,11 +133,11 @@ SECOND = [{**HEADS[0], "metric": "f1"}, {**HEADS[1], "metric": "f1", "verdict": 
         ),
         (
             [{**HEADS[0], "low_simultaneous": -0.3, "high_simultaneous": 0.001}],
-            ["may just reach 0: it has two sides, and the test of a loss has one."],
+            ["may just reach 0, because the test of a loss is one-sided."],
         ),
         (
             [*HEADS, row("l01h02", -0.03, layer=1, head=2)],
-            ["The first interval of a table is that of one head or layer"],
+            ["The first interval of a table is pointwise, for one head or layer"],
         ),
         (
             [*HEADS, *SECOND],
@@ -197,18 +197,18 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
     [
         (
             {"falsely": 1.29, "unchanged": 54, "excluded_unchanged": 0.01802},
-            "63 of 72 heads can each be spared; on average, such a sweep spares at most about 1.3 that lose 1.0 point "
-            "or more; with 95 % confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence "
+            "63 of 72 heads can each be spared, of which at most about 1.3 are expected to lose 1.0 point or more; "
+            "with 95 % confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence "
             "(one-sided), no single head loses 2.4 points or more, and none of the 54 that change no prediction 1.9.",
         ),
         (
             {"each": 0, "at_least": 0, "of_each": 0, "excluded": None},
-            "No head is shown to lose less than 1.0 point.",
+            "For no head is a loss of 1.0 point ruled out.",
         ),
         (
             {"each": 4, "at_least": 3, "of_each": 2, "excluded": 0.03},
-            "4 of 72 heads can each be spared; on average, such a sweep spares at most about 0.2 that lose 1.0 point "
-            "or more; with 95 % confidence at least 3 of 72 lose less than 1.0 point, 2 of the 4 among them. With 95 % "
+            "4 of 72 heads can each be spared, of which at most about 0.2 are expected to lose 1.0 point or more; "
+            "with 95 % confidence at least 3 of 72 lose less than 1.0 point, including 2 of these 4. With 95 % "
             "confidence (one-sided), no single head loses 3.0 points or more.",
         ),
     ],
@@ -253,18 +253,18 @@ def test_groups_get_their_verdicts() -> None:
     ]
     words, figures, lead = written(rows)
     assert lead[0] == (
-        "2 of 4 groups of similar heads are needed, 1 of them redundant; 1 can go, each group together; 1 has no verdict."
+        "2 of 4 groups of similar heads are needed, 1 of them redundant; 1 can each be removed as a whole; 1 has no verdict."
     )
     assert ablation_sections(AblationTable.from_rows(rows), ())[0].summary == lead[0]
-    assert "A group can go if a loss of 1.0 point or more is ruled out, even together." in words
+    assert "A group can be removed if a loss of 1.0 point or more is ruled out for all its heads together." in words
     unharmed = [{**each, "verdict": "dispensable", "redundant": False} for each in rows if each["kind"] == "group"]
     first = written([*HEADS, *unharmed])[2][0]
     assert (
         first
-        == "None of 4 groups of similar heads costs more than 12.0 points of accuracy; 4 can go, each group together."
+        == "None of 4 groups of similar heads costs more than 12.0 points of accuracy; 4 can each be removed as a whole."
     )
     assert (
-        "Needed groups with fewer than 19 random groups of their layers, which cannot be called redundant: 1." in words
+        "Needed groups with fewer than 19 random groups of their layers, and so not tested for redundancy: 1." in words
     )
     assert "ablation_groups_uniform_accuracy" in figures
 
@@ -273,7 +273,7 @@ def test_what_is_beside_the_table_becomes_findings() -> None:
     selection = Selection("accuracy", "uniform", "l00h01", 0.3, 0.015, Estimate(0.001, -0.02, 0.02), 0.4, 0.41, False)
     sublayers = Sublayers("accuracy", "uniform", 3, 0.0, -0.2, Estimate(0.2, 0.1, 0.3), 0.95)
     words, _, lead = written(HEADS, [selection, sublayers])
-    assert "promises +1.50 points there and gives +0.10 points" in words
+    assert "changes the score by +1.50 points there and by +0.10 points" in words
     assert "(95 % interval −2.00 to +2.00; on all examples p = 0.410, corrected)" in words
     assert lead[-2].endswith("does not survive.")
     assert lead[-1] == (
@@ -282,9 +282,12 @@ def test_what_is_beside_the_table_becomes_findings() -> None:
         "feed-forward sublayers more."
     )
     alike = replace(sublayers, difference=Estimate(0.2, -0.1, 0.5))
-    assert "which does not tell the kind that this model needs more" in written(HEADS, [alike])[0]
+    assert "so neither kind is significantly more important" in written(HEADS, [alike])[0]
     over_examples = OverExamples("uniform", Estimate(0.9, 0.85, 0.95), 0.9, 12, 60)
-    assert "over 12 heads and 60 examples, 90.0 % (90 % interval 85.0 to 95.0)" in written(HEADS, [over_examples])[0]
+    assert (
+        "90.0 % (90 % interval 85.0 to 95.0) of the variance of the change of the loss over 12 heads and 60 examples"
+        in written(HEADS, [over_examples])[0]
+    )
 
 
 def test_scalars() -> None:
@@ -328,8 +331,8 @@ def test_heads_that_the_loss_needs_are_named_and_flagged_where_the_metric_spares
     assert lead[1] == (
         "By accuracy 1 is needed, by the mean loss 3 are: layer 0 · head 1 (spared), +20 % (+5 to +15); layer 0 · head "
         "0, +10 % (+5 to +15); layer 1 · head 0 (spared), +0.5 % (+5.0 to +15.0). 2 of the 3 can be spared by "
-        "accuracy. Accuracy leads, as the task asks for it; the loss is more sensitive, as it also moves where no "
-        "answer changes."
+        "accuracy. Accuracy takes precedence; the loss is more sensitive, because it also changes where no "
+        "prediction does."
     )
     assert ablation_scalars(AblationTable.from_rows(rows))["ablation/n_loss_rises"] == 3
     _, _, lead = written([{**row, "metric": "pearson"} for row in rows])
@@ -367,20 +370,23 @@ def test_where_heads_have_no_verdict_the_page_says_what_it_would_take() -> None:
     rows = NOISE
     power = Power("uniform", "accuracy", 0.01, 4, 4, 408, 2719.3, 6528, 0.9, None, None, 1203.0, 4096.0)
     assert written(rows, [power])[2][0].endswith(
-        "To tell more: about 2,800 examples, these 408 among them, would settle 80% of the 4 heads without a verdict "
+        "About 2,800 examples, including these 408, would settle 80% of the 4 heads without a verdict "
         "(1,300 to 4,100 in eight of ten simulations)."
     )
     for changed, ends in (
-        ({"examples": 408.3}, "about 410 examples, these 408 among them"),
+        ({"examples": 408.3}, "About 410 examples, including these 408"),
         ({"examples_high": None}, "(1,300 to more than was simulated in eight of ten simulations)"),
         ({"examples_low": None}, "(simulated from these)"),
-        ({"examples": None, "share": 0.412}, "even 6,528 examples would settle 41% of the 4 heads without a verdict"),
+        (
+            {"examples": None, "share": 0.412},
+            "Even 6,528 examples would settle only 41% of the 4 heads without a verdict",
+        ),
     ):
         assert ends in written(rows, [replace(power, **changed)])[2][0]  # type: ignore[arg-type]
     settled = [{**each, "verdict": "dispensable"} for each in rows]
     by_f1 = [{**each, "metric": "f1"} for each in rows]
     for silent in (written(rows), written(settled, [power]), written(by_f1, [power])):
-        assert "To tell more" not in silent[2][0]
+        assert "would settle" not in silent[2][0]
 
 
 def test_a_sample_is_named() -> None:
@@ -400,13 +406,13 @@ def test_a_screened_sweep_says_what_it_may_have_missed() -> None:
     words = screened_in_words(screened)
     assert "bf16" not in words
     assert "25.0 % of the 1,000 pairs of a variant and an example were evaluated exactly" in words
-    assert "No variant had to be evaluated on all examples. At" in words
-    assert "148 predictions differ from the exact sweep's, and, for each variant by itself, at most 29; int" in words
+    assert "No variant had to be evaluated on all examples. With" in words
+    assert "148 predictions differ from an exact sweep, and at most 29 for any one variant; int" in words
     bf16 = {"precision": "bf16-mixed", "bf16": 190, "again": 12, "audited_bf16": 4, "missed_bf16": 1}
     for changes, sentence in (
         (bf16, "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone"),
-        ({**bf16, "whole": 1}, "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant had to"),
+        ({**bf16, "whole": 1}, "1 of 4 audited pairs in bf16 had another prediction in fp32. 1 variant had to"),
         ({"onednn": True}, "in fp32 were computed by oneDNN."),
-        ({"reason": "its passes are bf16 already"}, "beside the trainer's, as its passes are bf16 already."),
+        ({"reason": "its passes are bf16 already"}, "apart from the trainer's, because its passes are bf16 already."),
     ):
         assert sentence in screened_in_words(replace(screened, **changes))  # type: ignore[arg-type]

@@ -62,7 +62,11 @@ def test_a_head_table_may_be_of_the_tested_examples(from_table: bool, expected: 
 @pytest.mark.parametrize(
     ("asked", "holds", "expected"),
     [
-        (False, True, "14 of 72 heads can go together, without training: a loss of accuracy of 1 point or more is"),
+        (
+            False,
+            True,
+            "14 of 72 heads can be removed together, without training: a loss of accuracy of 1 point or more is",
+        ),
         (
             False,
             False,
@@ -93,7 +97,7 @@ def test_a_loss_that_is_not_ruled_out_is_offered_as_the_next_one(tmp_path: Path)
     outcome = chosen("exact", 65, change=-0.005, bound=0.0184, needed=408)
     (step,) = _steps(view.run, pruned(outcome))
     assert step.settles == (
-        "How many heads can go if a loss of 1.9 points is acceptable? (408 examples could rule out 1 point)"
+        "How many heads can be removed if a loss of 1.9 points is acceptable? (408 examples could rule out 1 point)"
     )
     assert step.command == f"{view.run.analyze_command} analysis=prune prune.max_loss=1.9"
     assert _steps(view.run, pruned(replace(outcome, holds=True, bound=0.007))) == []
@@ -178,8 +182,10 @@ def test_seeds_are_compared_by_their_mean_curves(tmp_path: Path) -> None:
     }
     section = PRESENTER.comparison(Comparison({"mrpc": Replicates(views)}))
     assert section is not None
-    assert section.findings[0].startswith("mrpc: 6 and 0 of 12 heads can go in the 2 seeds with a loss of accuracy")
-    assert section.findings[0].endswith("on 400 examples not used for choosing them (0: none shown).")
+    assert section.findings[0].startswith(
+        "mrpc: 6 and 0 of 12 heads can be removed in the 2 seeds with a loss of accuracy"
+    )
+    assert section.findings[0].endswith("on 400 examples not used for choosing them (0: none).")
     # Student's t with one degree of freedom: 12.706 times a standard error of one point.
     assert list(section.tables[0].rows) == [["mrpc", "effects of single heads", "2", "6", "−2.0", "−14.7 to 10.7"]]
     assert [len(block.figure.axes) for block in section.figures] == [1]
