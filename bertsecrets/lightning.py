@@ -177,6 +177,7 @@ class AnalyseHeads(RunAnalysis, _OtherCallback):  # type: ignore[misc]
             step=trainer.global_step if trainer.state.fn == "fit" or self._loaded is None else self._loaded,
             validation=self._validations,
             last=last,
+            sample=None if last else self.sample,
             references=references,
         )
 
@@ -283,15 +284,26 @@ class MeasureHeads(AnalyseHeads):
     Args:
         measures: Names of measures, or classes derived from ``Measure``.
         every_n_validations: At every n-th validation and at the end; 0: only at the end.
+        validation_examples: Size of the random sample measured at validations before the end of training; None for all
+            examples, as at the end.
         options: Of :class:`AnalyseHeads`: ``folder``, ``encoder``, ``tokenizer``, ``reference``, ...
     """
 
-    def __init__(self, *measures: str | MeasureMaker, every_n_validations: int = 1, **options: Any) -> None:
+    def __init__(
+        self,
+        *measures: str | MeasureMaker,
+        every_n_validations: int = 1,
+        validation_examples: int | None = 200,
+        **options: Any,
+    ) -> None:
         if not measures:
             raise UserError("MeasureHeads has no measure; name at least one, e.g. MeasureHeads('entropy').")
+        if validation_examples is not None and validation_examples < 1:
+            raise UserError(f"validation_examples is {validation_examples}; expected at least 1, or None for all.")
         self.watched = [Watched(make, every_n_validations or None) for make in makers(measures)]
         name = " ".join(str(getattr(measure, "__name__", measure)) for measure in measures)
         super().__init__(self.fresh(), name=name, **options)
+        self.sample = validation_examples
 
     def fresh(self) -> MeasureAnalysis:
         return MeasureAnalysis(self.watched)
@@ -331,6 +343,10 @@ class DisableHeads(AnalyseHeads):
         every_n_validations: At every n-th validation and at the end; 0: only at the end.
         folder, encoder, dataloader, tokenizer: Of :class:`AnalyseHeads`.
         settings: Of :class:`~bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``margin``, ``max_examples``...
+
+    Raises:
+        UserError: If the mode or a plan needs the inputs of single examples, and ``metric`` is a function of
+            statistics; for other modules, this is known only when they are first called.
     """
 
     def __init__(
@@ -349,6 +365,8 @@ class DisableHeads(AnalyseHeads):
         **settings: Any,
     ) -> None:
         analysis = DisableAnalysis(plans, AblationSettings.read("settings", settings), every_n_validations)
+        if not isinstance(metric, str | None):
+            analysis.check_outcome()
         own = {"folder": folder, "encoder": encoder, "dataloader": dataloader, "tokenizer": tokenizer}
         own |= {"group": group, "classes": classes}
         called = metric if isinstance(metric, str | None) else getattr(metric, "name", getattr(metric, "__name__", ""))

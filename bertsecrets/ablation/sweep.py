@@ -264,7 +264,7 @@ class DisableAnalysis(Analysis):
                 _log.info(f"Effects of disabling heads are tested with {' and '.join(judged)}, not with {metric}.")
         encoder = context.encoder
         if context.outcome is not None:
-            self._check_outcome()
+            self.check_outcome()
         if SIMILAR_GROUPS in self.plans and encoder.num_layers * encoder.num_heads < 2:
             raise UserError(
                 "The model has one attention head, so there are no groups of heads with similar maps; use "
@@ -274,8 +274,8 @@ class DisableAnalysis(Analysis):
         if plan is not None and any(variant.parts for variant in plan.variants):
             check_parts(encoder)
 
-    def _check_outcome(self) -> None:
-        """Raise UserError if the plans or the mode need the inputs of single examples."""
+    def check_outcome(self) -> None:
+        """Raise UserError if the plans or the mode need the inputs of single examples, which a user's module lacks."""
         needs = find_mode(self.settings.mode).needs
         asks = {
             "Plan 'similar_groups'": SIMILAR_GROUPS in self.plans,

@@ -38,7 +38,7 @@ from bertsecrets.data.recorded import RecordedSplit
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Autocast, check_kind, describe, models_in, same_logits
-from bertsecrets.models.metrics import scores_of_statistics, set_scores
+from bertsecrets.models.metrics import other_classes, scores_of_statistics, set_scores
 from bertsecrets.models.sharding import SHARDED
 from bertsecrets.results.config_copy import CONFIG_COPY, write_config
 from bertsecrets.results.run import Run
@@ -228,6 +228,7 @@ class OwnModule:
         examples = OutcomeExamples(steps, score, groups)
         answers_NC, label_N, group_N = examples.collected()
         task = task_of(_name(module), answers_NC, label_N, self.metric, self._class_names(module, answers_NC))
+        notes = []
         if group_N is not None:
             count = len(group_N.unique())
             # The sanity check of a trainer may see one group alone.
@@ -236,7 +237,7 @@ class OwnModule:
                     f"All {len(group_N):,} examples are of one group, so that no two are independent; give several "
                     "groups, or none."
                 )
-            self.notes = (judged_as_groups(len(group_N), count),)
+            notes.append(judged_as_groups(len(group_N), count))
         _warn_of_repeats(trainer, self.dataloader, len(examples), steps)
         if own:
             answer, found = "", SetScores(len(answers_NC), scores_of_statistics(answers_NC, task), {})
@@ -244,6 +245,10 @@ class OwnModule:
             constant = float(constant_predictions(label_N, task, 1).item())
             answer = f"{constant:.2f}" if task.is_regression else task.labels[int(constant)]
             found = set_scores(answers_NC.float(), label_N, task, constant)
+            # Before the end of training, a model may answer with the rarer class.
+            if options.get("last") and not task.is_regression:
+                notes += _misnamed(task, answers_NC, label_N)
+        self.notes = tuple(notes)
         scores = {self._evaluation: found}
         if not own and self._answers_of_model(module, examples, context):
             split = self.inputs(trainer, module, label_N, group_N)
@@ -310,6 +315,16 @@ class OwnModule:
             return logits_BC is not None and same_logits(logits_BC.cpu(), part.answers_BC)
 
         return all(all(list_) for list_ in gathered([all(map(same, examples.scored))]))
+
+
+def _misnamed(task: Task, answers_NC: Tensor, label_N: Tensor) -> list[str]:
+    """A warning, also shown, if the module's outputs seem to be in another class order than the labels."""
+    other = other_classes(task.head.predictions(answers_NC.float()), label_N.long(), task.labels, task.labels)
+    if other is None:
+        return []
+    note = f"{other.sentence}; if these are its classes, renumber the labels in the data set or in outcome."
+    rank_zero_warn(note)
+    return [note]
 
 
 def _batch_size(steps: Sequence[RecordedStep]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.files import base_of
+from bertsecrets.models.files import recorded_base
 
 
 def merged(folder: Path, base: PreTrainedModel, name: str) -> PreTrainedModel:
@@ -47,8 +47,10 @@ def _merged(peft: Any, folder: Path, base: PreTrainedModel, name: str) -> PreTra
     # peft's errors (other modules, other shapes, numbers that are not finite) have no common base class.
     except Exception as error:
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        base_name = recorded_base(folder)
+        trained_on = f", trained on '{base_name}'," if base_name else ""
         raise UserError(
-            f"Adapter '{folder}', trained on '{base_of(folder)}', does not fit model '{name}' ({reason}); give the "
+            f"Adapter '{folder}'{trained_on} does not fit model '{name}' ({reason}); give the "
             "model that it was trained on: model=folder model.path=<folder>, or bs.load(..., base=<folder>)."
         ) from error
     return model

@@ -18,7 +18,15 @@ from bertsecrets.models.adapters import merged
 from bertsecrets.models.classifier import GATES, RECORD
 from bertsecrets.models.encoder import describe, scale_heads
 from bertsecrets.models.families import set_family
-from bertsecrets.models.files import ADAPTER, adapter_outputs, base_of, check_config_file, is_file, names_of_adapter
+from bertsecrets.models.files import (
+    ADAPTER,
+    adapter_outputs,
+    base_of,
+    check_config_file,
+    is_file,
+    names_of_adapter,
+    recorded_base,
+)
 from bertsecrets.models.loading import load_config, load_folder, load_model, load_tokenizer
 from bertsecrets.models.origin import INITIAL_WEIGHTS, config_difference, structure
 from bertsecrets.models.sentence_embedder import embedder_spec, is_embedder_folder, load_embedder
@@ -275,12 +283,14 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         of_adapter = {"labels": named if outputs > 1 else (), "label_range": None if outputs > 1 else (0.0, 1.0)}
         base = load_model(spec, task.model_copy(update=of_adapter), "pretrained", seed=0)
         model = merged(path, base, spec.name)
-        trained_on = base_of(path)
-        same = Path(trained_on).name == Path(spec.path).name
-        notes.append(
-            f"The adapter was merged into the weights of '{spec.path}', "
-            + ("which it was trained on." if same else f"although its configuration names '{trained_on}' as its base.")
-        )
+        trained_on = recorded_base(path)
+        if trained_on is None:
+            origin = "its configuration does not name the model that it was trained on."
+        elif Path(trained_on).name == Path(spec.path).name:
+            origin = "which it was trained on."
+        else:
+            origin = f"although its configuration names '{trained_on}' as its base."
+        notes.append(f"The adapter was merged into the weights of '{spec.path}', {origin}")
     else:
         model = load_folder(path, task.is_labelled, spec.family, task.head.auto if task.is_labelled else None)
         difference = config_difference(structure(model.config), structure(load_config(spec)))

@@ -56,14 +56,20 @@ def trainer_checkpoint(folder: Path) -> Path | None:
     return chosen if chosen in steps.values() else last
 
 
+def recorded_base(folder: Path) -> str | None:
+    """The path or hub name of the model that an adapter was trained on; None if its configuration does not name it."""
+    base = read_object(folder / ADAPTER).get("base_model_name_or_path")
+    return base if isinstance(base, str) and base else None
+
+
 def base_of(folder: Path) -> str:
     """The path or hub name of the model that an adapter was trained on.
 
     Raises:
         UserError: If the adapter's configuration does not name it.
     """
-    base = read_object(folder / ADAPTER).get("base_model_name_or_path")
-    if not isinstance(base, str) or not base:
+    base = recorded_base(folder)
+    if base is None:
         raise UserError(
             f"'{folder / ADAPTER}' does not name the model it was trained on (base_model_name_or_path); give that "
             "model: model=folder model.path=<folder>, or bs.load(..., base=<folder>)."

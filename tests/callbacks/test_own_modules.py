@@ -145,6 +145,40 @@ def test_numbers_are_those_of_hooks_and_plain_loops(case: str, tmp_path: Path) -
     assert effects.loss_change.notna().all() == (case != "tuples")
 
 
+@pytest.mark.parametrize(("sample", "counted"), [(20, 20), (None, 60)])
+def test_measures_before_the_end_are_of_a_sample(sample: int | None, counted: int, tmp_path: Path) -> None:
+    folder = tmp_path / "heads"
+    train, val = DataLoader(examples(64, 1), 16), DataLoader(examples(60, 2), 16)
+    trainer(tmp_path, MeasureHeads("entropy", validation_examples=sample, folder=folder)).fit(Mine(), train, val)
+    assert set(heads(folder, "entropy", "bits", "training")["count"]) == {counted}
+    assert set(heads(folder, "entropy", "bits")["count"]) == {60}
+    with pytest.raises(UserError, match="validation_examples is 0; expected at least 1"):
+        MeasureHeads("entropy", validation_examples=0)
+
+
+def test_labels_in_another_order_are_told(tmp_path: Path) -> None:
+    module, val = Mine(), DataLoader(examples(60, 2), 16)
+
+    def right(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+        logits = mine(module, batch)
+        return logits, logits.argmax(-1)
+
+    def swapped(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+        logits, labels = right(module, batch)
+        return logits, 1 - labels
+
+    def notes(outcome: Any) -> list[str]:
+        folder = tmp_path / outcome.__name__
+        callback = DisableHeads(plans=["layers"], outcome=outcome, folder=folder, classes=["bad", "good"])
+        trainer(tmp_path, callback).validate(module, val, verbose=False)
+        return json.loads((folder / "scores.json").read_text("utf-8"))["notes"]
+
+    with pytest.warns(UserWarning, match="renumber the labels in the data set or in outcome"):
+        told = notes(swapped)
+    assert told[0].startswith("The model's accuracy is 0% if its outputs are bad, good, in this order, and 100% if")
+    assert not notes(right)
+
+
 def found_counts(module: Any, batch: Any) -> Tensor:
     """Right answers of class 1, answers of class 1, and labels of class 1."""
     answer, label = module(batch["input_ids"], batch["attention_mask"]).argmax(-1), batch["labels"]
@@ -153,6 +187,12 @@ def found_counts(module: Any, batch: Any) -> Tensor:
 
 def own_f1(means: np.ndarray) -> np.ndarray:
     return 2 * means[..., 0] / (means[..., 1] + means[..., 2])
+
+
+@pytest.mark.parametrize("mode", ["resample", "optimal"])
+def test_modes_that_run_single_examples_are_refused_at_once_for_statistics(mode: str) -> None:
+    with pytest.raises(UserError, match=f"Mode '{mode}' runs single examples.*mode zero, uniform or mean"):
+        DisableHeads(outcome=found_counts, metric=own_f1, mode=mode)
 
 
 def test_a_score_of_ones_own_is_that_of_a_loop_of_hooks(tmp_path: Path) -> None:

@@ -169,6 +169,25 @@ def test_an_adapter_is_analysed_as_the_merged_model_beside_its_base(folder: Path
     assert heads["value"].min() < 0.999
 
 
+def test_an_adapter_that_does_not_name_its_base_is_merged_into_the_given_one(folder: Path, tmp_path: Path) -> None:
+    base = AutoModelForSequenceClassification.from_pretrained(folder / "right")
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"], init_lora_weights=False)
+    adapted, path = peft.get_peft_model(base, config), tmp_path / "adapter"
+    adapted.save_pretrained(path)
+    facts = json.loads((path / "adapter_config.json").read_text("utf-8"))
+    (path / "adapter_config.json").write_text(json.dumps(facts | {"base_model_name_or_path": None}), "utf-8")
+    with pytest.raises(UserError, match=r"does not name the model it was trained on.*bs\.load\(\.\.\., base=<folder>\)"):
+        bs.load(path)
+    loaded, tokenizer = bs.load(path, base=str(folder / "right"))
+    inputs = tokenizer("this film was great", return_tensors="pt")
+    with torch.no_grad():
+        assert torch.allclose(loaded(**inputs).logits, adapted.eval()(**inputs).logits, atol=1e-5)
+    given = ("model=folder", f"model.path={folder / 'right'}")
+    scores, _, said = analysed(folder, str(path), "analysis=scores", "model.labels=[bad,neutral,good]", *given)
+    assert scores["sets"]["val"]["examples"] == 150
+    assert "its configuration does not name the model that it was trained on." in said
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_files_of_other_formats_are_told_by_their_names(kind: str, folder: Path) -> None:
     rows = pandas.read_csv(folder / "held_out.csv")
