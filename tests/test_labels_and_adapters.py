@@ -62,7 +62,7 @@ def test_labels_may_be_names_or_numbers_of_any_library(labels: Any) -> None:
             ["spam", *map(str, CLASSES[1:])],
             r"The data have 4 classes .*Neg, NEUTRAL, positive\); remove the rows of 'spam'",
         ),
-        ([1.5, *CLASSES[1:]], r"Label 1\.5 is not a class of the model; .* or its name: Neg, NEUTRAL, positive"),
+        ([1.5, *CLASSES[1:]], r"Label 1\.5 is not a class of the model; .* or a name: Neg, NEUTRAL, positive"),
         ([float("nan"), *CLASSES[1:]], "Label nan is not a class of the model"),
         ([3, *CLASSES[1:]], "Label 3 is not a class of the model; expected a whole number from 0 to 2"),
         ([["Neg"], *CLASSES[1:]], r"Label \['Neg'\] is not a class"),

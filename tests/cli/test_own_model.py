@@ -184,7 +184,7 @@ def test_an_adapter_that_does_not_name_its_base_is_merged_into_the_given_one(fol
         assert torch.allclose(loaded(**inputs).logits, adapted.eval()(**inputs).logits, atol=1e-5)
     given = ("model=folder", f"model.path={folder / 'right'}")
     scores, _, said = analysed(folder, str(path), "analysis=scores", "model.labels=[bad,neutral,good]", *given)
-    assert scores["sets"]["val"]["examples"] == 150
+    assert scores["sets"]["val"]["model"]
     assert "its configuration does not name the model that it was trained on." in said
 
 
