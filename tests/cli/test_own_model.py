@@ -176,7 +176,9 @@ def test_an_adapter_that_does_not_name_its_base_is_merged_into_the_given_one(fol
     adapted.save_pretrained(path)
     facts = json.loads((path / "adapter_config.json").read_text("utf-8"))
     (path / "adapter_config.json").write_text(json.dumps(facts | {"base_model_name_or_path": None}), "utf-8")
-    with pytest.raises(UserError, match=r"does not name the model it was trained on.*bs\.load\(\.\.\., base=<folder>\)"):
+    with pytest.raises(
+        UserError, match=r"does not name the model it was trained on.*bs\.load\(\.\.\., base=<folder>\)"
+    ):
         bs.load(path)
     loaded, tokenizer = bs.load(path, base=str(folder / "right"))
     inputs = tokenizer("this film was great", return_tensors="pt")
