@@ -341,12 +341,12 @@ def _swept(run: Run, disabled: DisabledHeads, head: tuple[int, int], task: Task)
 
 
 def _decided(run: Run, swept: _Swept | None, data: TaskData, examples: Sequence[Example]) -> Section:
-    """The examples by how much their answer changes without the head."""
-    title = "Answers that change most without it"
+    """The examples whose predictions change most without the head."""
+    title = "Predictions that change most without it"
     if swept is None:
         return Section(
             title,
-            ["Which answers depend on this head was not measured."],
+            ["It was not measured which predictions depend on this head."],
             commands=[f"python -m bertsecrets analyze checkpoint={on_page(run.folder)} analysis=disable"],
         )
     by_index = {example.index: example for example in examples}
@@ -364,14 +364,14 @@ def _decided(run: Run, swept: _Swept | None, data: TaskData, examples: Sequence[
                 number(100 * change, 1, signed=True) if data.task.head.classifies else number(change, 3, signed=True),
             ]
         )
-    unit = "change of its loss" if data.task.head.statistics else "change"
-    unit = "change of its answer, points" if data.task.head.classifies else unit
-    header = ["text", "right answer", "with the head", "without it", unit]
+    unit = "change of the loss" if data.task.head.statistics else "change"
+    unit = "change of the predicted class, points" if data.task.head.classifies else unit
+    header = ["text", "label", "with the head", "without it", unit]
     return Section(title, [_flips(swept)], tables=[Table(header, rows)])
 
 
 def _flips(swept: _Swept) -> str:
-    """How many answers change, in a sentence."""
+    """How many predictions change, in a sentence."""
     before_NF, after_NF, label_N = swept.before_NF, swept.after_NF, swept.label_N
     head = swept.task.head
     if head.statistics:
@@ -379,18 +379,18 @@ def _flips(swept: _Swept) -> str:
         return f"With the head: {before}; without it: {after}."
     if not head.classifies:
         moved = number(float((after_NF - before_NF).abs().mean()))
-        return f"Without it a score moves by {moved} on average over {len(label_N):,} examples."
+        return f"Without it a score changes by {moved} on average over {len(label_N):,} examples."
     answer_N, without_N = before_NF.argmax(-1), after_NF.argmax(-1)
     right_N, still_N = answer_N == label_N.long(), without_N == label_N.long()
     return (
-        f"Without it {int((answer_N != without_N).sum()):,} of {len(label_N):,} answers change: "
+        f"Without it {int((answer_N != without_N).sum()):,} of {len(label_N):,} predictions change: "
         f"{int((right_N & ~still_N).sum()):,} from right to wrong, {int((~right_N & still_N).sum()):,} from wrong to "
         "right."
     )
 
 
 def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
-    """Examples by the share of attention between words, in tenths."""
+    """Examples by the share of attention between words, in deciles."""
     texts = dict(enumerate(sorted(examples, key=lambda example: example.index)))
     strongest_first = np.argsort(-np.nan_to_num(attention.share_N, nan=-1)).tolist()
     attending = [row for row in strongest_first if row in texts and np.isfinite(attention.share_N[row])]
@@ -414,28 +414,28 @@ def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
     return Section(
         "Where it attends strongly",
         [
-            f"A token gives {mean} of its attention to other tokens of the text, on average over {len(attending):,} "
+            f"A token gives other tokens of the text {mean} of its attention, on average over {len(attending):,} "
             "examples."
         ],
         [
-            "The rest goes to special tokens and to itself. Tenths of the examples, the strongest first, each by its "
-            "middle example."
+            "The rest goes to special tokens and to the token itself. The table shows the median example of each "
+            "decile, the strongest first."
         ],
-        [Table(["tenth", "share", "text", "strongest pair"], rows)],
+        [Table(["decile", "share", "text", "strongest pair"], rows)],
     )
 
 
 def _with_correlation(section: Section, share_N: Array, change_N: Array) -> Section:
-    """The section with whether strength tells which answers depend on the head."""
+    """The section, with a test of whether predictions depend more on the head where it attends strongly."""
     correlation = rank_correlation(share_N, change_N)
     if not correlation.judged:
         return section
-    verb = "goes with" if correlation.significant else "is not shown to go with"
+    verb = "is" if correlation.significant else "is not significantly"
     return replace(
         section,
         findings=[
             *section.findings,
-            f"How strongly it attends {verb} how much the answer changes without it: rank correlation "
+            f"This share {verb} correlated with the change of the prediction without it: rank correlation "
             f"{number(correlation.rho, 2)} ({number(correlation.low, 2)} to {number(correlation.high, 2)}, p "
             f"{p_value(correlation.p_value)}).",
         ],
@@ -443,8 +443,8 @@ def _with_correlation(section: Section, share_N: Array, change_N: Array) -> Sect
 
 
 def _pairs(attention: HeadAttention) -> Section:
-    """Pairs of tokens attended to by more than chance."""
-    title = "Pairs of tokens it attends to"
+    """Pairs of tokens with more attention than chance."""
+    title = "Pairs of tokens with more attention than chance"
     if not attention.tested:
         return Section(title, [f"No pair of tokens occurs in {_FEWEST} examples."])
     shown = attention.pairs[:_SHOWN]
@@ -457,8 +457,8 @@ def _pairs(attention: HeadAttention) -> Section:
         title,
         [f"{len(attention.pairs):,} of {attention.tested:,} pairs of tokens get more attention than chance{lead}."],
         [
-            f"Pairs that occur in at least {_FEWEST} examples. Chance is the same weight for every token of an "
-            "example; limits are corrected for all pairs that were tested."
+            f"Pairs in at least {_FEWEST} examples. Chance is the same weight for every token of an example; limits "
+            "are corrected for all tested pairs."
         ],
         [Table(["pair", "mean weight", "chance", "excess at least", "examples"], rows)] if rows else [],
     )

@@ -69,25 +69,25 @@ def head_view(
 ) -> HeadView:
     """View every head's attention to a sentence or a pair of sentences.
 
-    The view has a map, lines between tokens, and a grid of all heads; of a classifier it says what the model answers
-    with and without the selected head (its attention made uniform). Weights are those of one forward pass in evaluation
-    mode, before dropout. A page takes at most 3 MB; it says which tokens it leaves out for that.
+    The view has a map, lines between tokens, and a grid of all heads; for a classifier also the prediction with and
+    without the selected head (its attention made uniform). Weights are from one forward pass in evaluation mode, before
+    dropout. A page has at most 3 MB; longer texts are cut, with a note.
 
     Args:
-        model: Any Hugging Face encoder, with or without a task head; it is not changed.
+        model: Any Hugging Face encoder, with or without a task head; it is not modified.
         tokenizer: Its fast tokenizer.
-        text: The sentence, or a pair.
+        text: A sentence or a pair of sentences.
         second: The second sentence, if any.
         reference: A model of the same size to compare with, such as the one before fine-tuning.
-        run: A finished run, or its folder, by whose numbers the heads can be coloured.
-        grids: Further numbers to colour heads by, e.g. of :func:`bertsecrets.measure`.
-        start: The ``(layer, head)`` shown at first; None for the head that matters most: by the loss of score without
-            it if the run has disabled single heads, else by the change of the model's answer to this text.
-        max_length: Longest text in tokens; None for the most that the model has positions for.
+        run: A finished run, or its folder, with numbers to colour heads by.
+        grids: Further numbers to colour heads by, e.g. from :func:`bertsecrets.measure`.
+        start: The ``(layer, head)`` shown first; None for the head with the largest loss in ``run``, or else the head
+            that changes the prediction for this text most.
+        max_length: Maximum length in tokens; None for the model's limit.
 
     Raises:
         UserError: If a sentence is empty, the model is not an encoder, or the reference, the run, a grid or ``start``
-            does not fit it.
+            does not match it.
     """
     network = check_encoder(model, tokenizer)
     sentences = _sentences(text, second)
@@ -107,8 +107,8 @@ def head_view(
     shown = _shown_positions(sentence_of, special, math.isqrt(_WEIGHTS // (size[0] * size[1] * len(stages))))
     if len(shown) < length:
         notes.append(
-            f"To keep this page under 3 MB it leaves out {length - len(shown)} of the text's {length} tokens, from the "
-            "end of each sentence; the weights are those of the whole text, so that rows sum to less than 1."
+            f"To keep this page under 3 MB, {length - len(shown)} of {length} tokens at the end of sentences are "
+            "omitted; weights are those of the whole text, so rows sum to less than 1."
         )
     tokens = written(tokenizer, inputs["input_ids"][0].tolist())
     example = ViewerExample(
@@ -138,7 +138,7 @@ def _sentences(text: Any, second: Any) -> tuple[str, ...]:
     for name, part in zip(("first", "second"), parts, strict=False):
         if not part.strip():
             raise UserError(
-                f"The {name} sentence is {part!r}, which has no word; give a sentence such as 'The cat sat.'."
+                f"The {name} sentence is {part!r}, which contains no word; give a sentence such as 'The cat sat.'."
             )
         check_characters(part)
     return parts
@@ -162,11 +162,11 @@ def _encoded(
             )
         encoding = tokenizer(*sentences, truncation="longest_first", max_length=most, **options)
         whose = "the model takes" if most != max_length else "max_length is"
-        notes.append(f"The text has {length} tokens and {whose} {most}: its last {length - most} are left out.")
+        notes.append(f"The text has {length} tokens and {whose} {most}: the last {length - most} are omitted.")
     segments = encoding.sequence_ids(0)
     if all(segment is None for segment in segments):
         raise UserError(
-            f"The tokenizer makes no token of {shortened(repr(sentences[0]), _TITLE)}; give a sentence with words."
+            f"The tokenizer finds no token in {shortened(repr(sentences[0]), _TITLE)}; give a sentence with words."
         )
     sentence_of, last = [], 0
     for segment in segments:
@@ -191,19 +191,19 @@ def _folder(run: "Run | RunFolder | str | Path") -> RunFolder:
 
 
 def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tuple[int, int], str], tuple[int, int]]:
-    """What a sequence classifier answers and how many heads change the class, for each head its answer with and without
-    it, and the head without which the answer changes most.
+    """A title with the prediction of a sequence classifier and the number of heads that change it, a sentence on each
+    head, and the head that changes the prediction most.
 
-    For any other model the title is neutral, there is no sentence for a head, and the head is the first one.
+    Other models get a neutral title, no sentences, and the first head.
     """
     network = unwrap(model)
     with evaluating(network), torch.no_grad():
         logits_BC = find_logits(network, inputs)
-    # An embedding is no answer either.
+    # An embedding is not a prediction either.
     if logits_BC is None or logits_BC.shape[1] != network.config.num_labels:
         return "Attention heads", {}, (0, 0)
     check_wrapper(model, inputs, logits_BC)
-    # A plain view of another model need not wait for what a sweep imports.
+    # Imported late: other models need no sweep.
     from bertsecrets.ablation.engine import Engine
     from bertsecrets.ablation.plan import Plan, every_head
 
@@ -214,7 +214,7 @@ def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tup
         clean_BC, logits_BVC = Engine(network, plan).run(inputs)
     names = names_of(network.config.id2label, network.config.num_labels)
     answer_with_head = _answer(clean_BC[0], names)
-    title = f"The model answers {answer_with_head}"
+    title = f"The model predicts {answer_with_head}"
     if clean_BC.shape[1] > 1:
         changing = int((logits_BVC[0].argmax(-1) != clean_BC[0].argmax()).sum())
         title += (
@@ -227,7 +227,7 @@ def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tup
     change_V = (share_VC - share_C)[:, int(clean_BC[0].argmax())].abs()
     decisive = plan.variants[int(change_V.argmax())].heads[0]
     answers = {
-        variant.heads[0]: f"The model answers {answer_with_head}, and {_answer(logits_C, names)} without this head."
+        variant.heads[0]: f"The model predicts {answer_with_head}, and {_answer(logits_C, names)} without this head."
         for variant, logits_C in zip(plan.variants, logits_BVC[0], strict=True)
     }
     return title, answers, decisive
@@ -252,15 +252,15 @@ def _maps(network: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
 def _reference(network: PreTrainedModel, reference: nn.Module) -> PreTrainedModel:
     encoder, other = describe(network), describe(reference)
     if encoder.model is other.model:
-        raise UserError("reference is the model itself; give the model before fine-tuning, loaded apart.")
+        raise UserError("reference is the model itself; load the model before fine-tuning separately.")
     sizes = [
         (described.num_layers, described.num_heads, described.model.config.vocab_size) for described in (encoder, other)
     ]
     if sizes[0] != sizes[1]:
         (layers, heads, words), (layers_2, heads_2, words_2) = sizes
         raise UserError(
-            f"The reference has {layers_2} layers of {heads_2} heads and {words_2} tokens, but the model {layers} of "
-            f"{heads} and {words}; give a model of the same size and vocabulary."
+            f"The reference has {layers_2} layers of {heads_2} heads and {words_2} tokens, but the model has {layers} "
+            f"of {heads} and {words}; give a model of the same size and vocabulary."
         )
     return other.model
 

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A finished run's folder, which prints its findings, plots, shows itself in a notebook and turns into pandas.
+    """A finished run: its findings, with printing, plots, notebook display and conversion to pandas.
 
     Args:
-        folder: The folder of a run of ``train.py`` or ``analyze.py``.
+        folder: A run folder of ``train.py`` or ``analyze.py``.
 
     Raises:
-        UserError: If it is not the folder of a finished run, or a file in it cannot be read.
+        UserError: If it is not the folder of a finished run, or a file cannot be read.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         if not self.folder.is_dir():
-            raise UserError(f"'{self.folder}' is not a folder; give the folder of a run.")
+            raise UserError(f"'{self.folder}' is not a folder; give a run folder.")
         self.record = RunFolder.open(self.folder)
         """The run's files, table by table."""
 
@@ -59,31 +59,31 @@ class Run:
         """
         figures = self.plots()
         if not figures:
-            raise UserError(f"The report of '{self.folder}' has no figure; take a measure or disable heads first.")
+            raise UserError(f"The report of '{self.folder}' has no figure; measure or disable heads first.")
         return figures[0]
 
     def to_pandas(self) -> Any:
-        """All that the run knows about each head as a ``pandas.DataFrame``: a row for each layer and head.
+        """All numbers of each head as a ``pandas.DataFrame``, one row per head.
 
         Raises:
             UserError: If the run measured no head and disabled none.
         """
         heads = self._report.heads
         if heads is None:
-            raise UserError(f"'{self.folder}' has no number of a head; take a measure or disable heads first.")
+            raise UserError(f"'{self.folder}' has no numbers of heads; measure or disable heads first.")
         return heads.arrow().to_pandas()
 
     def head(self, layer: int, head: int) -> "HeadDossier":
-        """The dossier of a head over the whole evaluation set: what it decides, and what it attends to.
+        """The dossier of a head: what it decides and attends to on the whole evaluation set.
 
         Raises:
             UserError: If the head does not exist, or the run's model or data cannot be loaded.
         """
-        # A run that is only read need not wait for what loads models.
+        # Imported late: reading a run needs no model.
         from bertsecrets.pages.head_dossier import head_dossier
 
         return head_dossier(self.record, layer, head)
 
     def disabled(self) -> Any:
-        """The effect of each disabled head, layer or group as a ``pandas.DataFrame``; no row if none was disabled."""
+        """The effects of disabled heads, layers and groups as a ``pandas.DataFrame``; empty if none was disabled."""
         return self.record.ablation_table().to_pandas()

@@ -11,7 +11,7 @@ _HEIGHT = 900
 
 
 class PageView:
-    """A page without network: show it in a notebook, or :meth:`save` it.
+    """An offline page: show it in a notebook, or :meth:`save` it.
 
     Args:
         report: The page.
@@ -29,13 +29,13 @@ class PageView:
         return report_page(self.report)
 
     def save(self, path: str | Path) -> Path:
-        """Write the page to a file, and return its path.
+        """Write the page to a file and return its path.
 
         Raises:
             UserError: If the folder does not exist, or the disk is full.
         """
         target = Path(path)
         if not target.parent.is_dir():
-            raise UserError(f"Folder '{target.parent}' does not exist; make it, or save the view elsewhere.")
+            raise UserError(f"Folder '{target.parent}' does not exist; create it, or save the view elsewhere.")
         write_report(target, self.report)
         return target

@@ -1,4 +1,4 @@
-"""The page of a plan: how many examples, and how many seeds, verdicts on heads take."""
+"""The page of a plan: how many examples and seeds would settle more heads."""
 
 import json
 import math
@@ -49,7 +49,7 @@ from bertsecrets.statistics.power import POWER
 _TITLE = "How many examples, and how many seeds?"
 
 _FALL = 0.05
-"""A fall of the power with more examples that is more than chance, and is explained."""
+"""Loss of power with more examples that is beyond chance, and explained on the page."""
 
 _GOALS = {
     NEEDED: WORDS[NEEDED],
@@ -95,14 +95,14 @@ class PowerPlan(PageView):
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{line}</p>" for line in self.report.lead)
-        return lines + html_image(self.plot(), "share of the open heads that are settled, by examples and seeds")
+        return lines + html_image(self.plot(), "share of the open heads settled, by examples and seeds")
 
     def plot(self) -> Figure:
         """The map of examples and seeds."""
         return self.report.figures[0].figure
 
     def to_pandas(self) -> Any:
-        """A row for each goal, number of seeds and number of examples, with its power, as a ``pandas.DataFrame``."""
+        """The power for each goal, number of seeds and number of examples, as a ``pandas.DataFrame``."""
         return pa.Table.from_pylist(self.rows()).to_pandas()
 
     def rows(self) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ class PowerPlan(PageView):
         ]
 
     def write(self, folder: Path) -> Path:
-        """Write the page and its numbers (``plan.html``, ``plan.json``) to a folder, and return the page's path."""
+        """Write the page and its numbers (``plan.html``, ``plan.json``) to a folder; return the page's path."""
         content = {**self.planned.record(), "power": self.rows()}
         write_text(folder / "plan.json", json.dumps(content, indent=1))
         return self.save(folder / "plan.html")
@@ -127,9 +127,9 @@ def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int 
     """Plan from finished runs that disabled heads: one, or several that differ in their seed.
 
     Args:
-        folders: The runs' folders, or a sweep's.
-        margin: The loss that matters, in points; None for the runs' own.
-        repeats: Simulated sweeps of each size.
+        folders: Run folders, or a sweep's folder.
+        margin: Largest acceptable loss, in points; None for the runs' own.
+        repeats: Simulated sweeps per size.
 
     Raises:
         UserError: If a run disabled no heads one by one or stopped early, runs differ in more than their seed, or
@@ -138,7 +138,7 @@ def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int 
     runs, _ = find_runs(folders)
     if len({run.seed for run in runs}) < len(runs):
         raise UserError(
-            f"{len(runs)} runs have {len({run.seed for run in runs})} different seeds; give one run of each seed of "
+            f"{len(runs)} runs have {len({run.seed for run in runs})} different seeds; give one run per seed, all of "
             "one condition."
         )
     sweeps = [_sweep(run) for run in runs]
@@ -146,7 +146,7 @@ def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int 
     if differing is not None:
         raise UserError(
             f"Runs '{sweeps[0].name}' and '{differing.name}' did not disable the same heads in the same way; give runs "
-            "that differ in their seed alone."
+            "that differ only in their seed."
         )
     latest = latest_rows(Run.open(runs[0].folder).ablation_table())
     pilot = Pilot.of(sweeps, latest, None if margin is None else margin / 100)
@@ -154,7 +154,7 @@ def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int 
 
 
 def _costs(runs: Sequence[FinishedRun], sweeps: Sequence[RunSweep]) -> Costs | None:
-    """The mean times of the runs' trainings and sweeps; None where one is not known."""
+    """Mean times of training and of sweeps; None if any is unknown."""
     trainings, seconds = [], []
     for run, sweep in zip(runs, sweeps, strict=True):
         trained, *_ = run.weights
@@ -177,7 +177,7 @@ def _sweep(run: FinishedRun) -> RunSweep:
     sweep = read_sweep(view, HEAD.name)
     if sweep is None:
         raise UserError(
-            f"Run '{run.folder}' has no outcomes of its heads (ablation/*.safetensors); disable them again."
+            f"Run '{run.folder}' has no predictions without its heads (ablation/*.safetensors); disable them again."
         )
     return sweep
 
@@ -198,7 +198,7 @@ def _facts(planned: Planned) -> list[tuple[str, str]]:
 
 
 def answer(planned: Planned, costs: Costs | None = None) -> str:
-    """What it takes to settle the heads without a verdict, in two sentences, with its time where that is known."""
+    """How many examples and seeds would settle the open heads, in two sentences, with the time if known."""
     undecided, pilot = round(planned.undecided[1]), planned.pilot
     if not undecided and not any(planned.undecided.values()):
         return f"Each of the {len(pilot.layers)} heads has a verdict: {pilot.count:,} examples were enough."
@@ -209,22 +209,21 @@ def answer(planned: Planned, costs: Costs | None = None) -> str:
         share = f"{POWER:.0%} of the {undecided} heads without a verdict".replace("%", " %")
         first = (
             f"To settle {share}: about {rounded(examples):,} examples "
-            f"({range_in_words(*map(finite, planned.examples_range()))}), the pilot's {pilot.count:,} among "
-            f"them{_time(planned, costs, 1, examples)}."
+            f"({range_in_words(*map(finite, planned.examples_range()))}), including the pilot's "
+            f"{pilot.count:,}{_time(planned, costs, 1, examples)}."
             if math.isfinite(examples)
             else f"Even {planned.sizes[-1]:,} examples settle less than {share}: losses near the margin of "
-            f"{points(pilot.judging.margin)} take very "
-            "many; a larger margin takes fewer (margin=2)."
+            f"{points(pilot.judging.margin)} need very many; a larger margin needs fewer (margin=2)."
         )
     return f"{first} {_seeds_in_words(planned, costs)}"
 
 
 def _time(planned: Planned, costs: Costs | None, seeds: int, examples: float) -> str:
-    """The time that so many seeds and examples take, in parentheses."""
+    """The time needed for these seeds and examples, in parentheses."""
     if costs is None:
         return ""
     new = max(0, seeds - len(planned.pilot.change_SV))
-    trainings = f"{counted(new, 'more training')} and " if new else ""
+    trainings = f"{counted(new, 'more training run')} and " if new else ""
     sweeps = f"{seeds} sweeps" if seeds > 1 else "a sweep"
     return f" ({trainings}{sweeps}: about {duration(costs.of(planned, seeds, examples))} on this machine)"
 
@@ -233,11 +232,11 @@ def _seeds_in_words(planned: Planned, costs: Costs | None) -> str:
     several = {seeds: planned.examples(power_M) for seeds, power_M in planned.settled.items() if seeds > 1}
     if not several:
         return (
-            "How many seeds a statement about other fine-tunings takes cannot be told from one run: give several that "
-            "differ in their seed."
+            "To plan seeds as well, for verdicts on the task and not just this model, give several runs that differ "
+            "only in their seed."
         )
     if not any(planned.undecided[seeds] for seeds in several):
-        return "Over seeds, each head has a verdict, too."
+        return "Over seeds, each head has a verdict as well."
     cheapest = min(
         several,
         key=lambda seeds: (
@@ -259,7 +258,7 @@ def _seeds_in_words(planned: Planned, costs: Costs | None) -> str:
     ).replace("0%", "0 %")
     fewest = min(with_examples)
     helps = several[max(several)] < 0.8 * several[fewest]
-    return f"{text}; {'more seeds take fewer examples' if helps else 'more seeds do not help'}."
+    return f"{text}; {'with more seeds, fewer examples suffice' if helps else 'more seeds do not help'}."
 
 
 def _settling(planned: Planned, costs: Costs | None) -> Section:
@@ -276,27 +275,26 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
     header = ["", "open heads", *(f"{size:,}" for size in planned.sizes), "for 80 %"]
     notes = [
         (
-            "Simulated, not by a formula: new examples lose and win answers at rates that the pilot leaves possible"
+            "Simulated: new examples lose and win predictions at rates compatible with the pilot"
             if pilot.of_classes
-            else f"Simulated: changes of {pilot.metric.name} are normal around effects that the pilot leaves possible"
+            else f"Simulated: changes of {pilot.metric.name} are normal around effects compatible with the pilot"
         )
-        + ", and each simulated sweep is judged over all heads as sweeps are. A head counts as settled if it is shown "
-        "to be needed or to "
-        "be spared.",
+        + ", and each simulated sweep is tested over all heads like a real one. A head is settled if it is needed or "
+        "can be spared.",
         "With one seed a verdict is about one fine-tuned model, with several about the model and the task.",
-        "Adding examples to a pilot that left heads open is a second look at its examples, which their p-values do not "
-        "allow for; a sweep of new examples alone needs no allowance.",
+        "Adding examples to the pilot is a second look, which p-values do not account for; a sweep of new examples "
+        "alone is valid.",
     ]
     if any(np.max(power_M) - power_M[-1] > _FALL for seeds, power_M in planned.settled.items() if seeds > 1):
         notes.append(
-            "With few seeds, more examples may settle less: once the noise of examples is small, an interval over "
-            "seeds rests on the spread of these few, whose Student's t limits are wide."
+            "With few seeds, more examples may settle less: once the noise of examples is small, the interval depends "
+            "on the spread of the few seeds, whose Student's t limits are wide."
         )
     if pilot.screened:
-        notes.append("The pilot is a screened sweep: flips that it missed are not simulated.")
+        notes.append("The pilot is a screened sweep; changed predictions that it missed are not simulated.")
     if pilot.of_classes and pilot.metric.name != "accuracy":
-        notes.append(f"An example counts for {pilot.metric.name} as a typical wrong answer does.")
-    title = "Share of the heads without a verdict that get one"
+        notes.append(f"Every changed prediction counts for {pilot.metric.name} like a typical wrong one.")
+    title = "Share of the open heads that get a verdict"
     figure = partial(
         _map, [row[0] for row in rows], list(planned.settled.values()), planned.sizes, title=title, note=_note(pilot)
     )
@@ -313,7 +311,7 @@ def _goals(planned: Planned) -> Section:
     pilot = planned.pilot
     margin = points(pilot.judging.margin)
     flips, set_flips = (
-        (f", and changes {100 * share:.1f} % of the answers" for share in (typical_flips(pilot), pilot.set_flips))
+        (f" but changes {100 * share:.1f} % of the predictions" for share in (typical_flips(pilot), pilot.set_flips))
         if pilot.of_classes
         else ("", "")
     )
@@ -331,8 +329,8 @@ def _goals(planned: Planned) -> Section:
     ]
     spared, needed = (planned.examples(planned.goals[goal]) for goal in (SPARED, NEEDED))
     finding = (
-        f"{_examples_in_words(spared, planned, f'To rule out a loss of {margin} of a head without effect')} "
-        f"{_examples_in_words(needed, planned, f'To show that a head that loses {margin} is needed')}"
+        f"{_examples_in_words(spared, planned, f'To rule out a loss of {margin} for a head without effect')} "
+        f"{_examples_in_words(needed, planned, f'To show that a head worth {margin} is needed')}"
     )
     title = "Power to show each of these, with one seed"
     names = [_GOALS[goal] for goal in planned.goals]

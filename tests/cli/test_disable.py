@@ -118,15 +118,15 @@ def test_a_dossier_counts_the_answers_that_change(trained: Path, tmp_path: Path)
     lost, won = int((right_N & (without_N != answer_N)).sum()), int((~right_N & (without_N == outcomes.label_N)).sum())
     changed = int((answer_N != without_N).sum())
     assert (
-        f"Without it {changed} of {len(answer_N)} answers change: {lost} from right to wrong, {won} from wrong to "
+        f"Without it {changed} of {len(answer_N)} predictions change: {lost} from right to wrong, {won} from wrong to "
         "right." in repr(dossier)
     )
     assert repr(dossier).startswith("layer 2 · head 3: ")
     page = dossier.save(tmp_path / "head.html").read_text("utf-8")
     for heading in (
-        "Answers that change most without it",
+        "Predictions that change most without it",
         "Where it attends strongly",
-        "Pairs of tokens it attends to",
+        "Pairs of tokens with more attention than chance",
         "analysis=redundancy",
     ):
         assert heading in page

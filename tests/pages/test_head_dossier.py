@@ -108,10 +108,10 @@ def test_a_view_says_what_a_classifier_answers_without_each_head(model: Any, tmp
             without_C = model(**encoding).logits[0].softmax(-1)
     names = model.config.id2label
     said, other = (f"“{names[int(share_C.argmax())]}” ({float(share_C.max()):.3f})" for share_C in (whole_C, without_C))
-    assert answers[LAYER, HEAD] == f"The model answers {said}, and {other} without this head."
+    assert answers[LAYER, HEAD] == f"The model predicts {said}, and {other} without this head."
     assert len(set(answers.values())) > 1
     classes = [answer.partition(", and ")[2].split("”")[0] for answer in answers.values()]
     changing = sum(not said.startswith(name) for name in classes)
     count = f"{changing or 'none'} of {len(answers)} heads {'change' if changing > 1 else 'changes'}"
-    assert view.report.title == f"The model answers {said}; {count} that when disabled alone"
+    assert view.report.title == f"The model predicts {said}; {count} that when disabled alone"
     assert "without this head" in view.save(tmp_path / "view.html").read_text("utf-8")

@@ -165,7 +165,7 @@ def test_a_long_text_says_what_it_leaves_out_and_keeps_both_sentences(pair, tmp_
     view = bs.head_view(model, tokenizer, long, short)
     count = len(tokenizer(long, short)["input_ids"])
     model_left, page_left = view.report.notes
-    assert model_left == f"The text has {count} tokens and the model takes 512: its last {count - 512} are left out."
+    assert model_left == f"The text has {count} tokens and the model takes 512: the last {count - 512} are omitted."
     example, weight_GLHQK = stored(view.save(tmp_path / "view.html"))
     kept = len(example["tokens"])
     assert f"leaves out {512 - kept} of the text's 512 tokens" in page_left
@@ -179,8 +179,8 @@ def test_a_long_text_says_what_it_leaves_out_and_keeps_both_sentences(pair, tmp_
 @pytest.mark.parametrize(
     ("texts", "options", "message"),
     [
-        (("",), {}, "The first sentence is '', which has no word"),
-        ((FIRST, " \n"), {}, "The second sentence is ' .n', which has no word"),
+        (("",), {}, "The first sentence is '', which contains no word"),
+        ((FIRST, " \n"), {}, "The second sentence is ' .n', which contains no word"),
         ((FIRST, "a \ud800"), {}, r"Text 'a \\ud800' has a lone surrogate, '\\ud800', at character 2; remove it"),
         (((FIRST, SECOND), "third"), {}, "text is a pair"),
         ((3,), {}, "neither a sentence nor a pair"),

@@ -97,12 +97,13 @@ def test_the_cheaper_of_seeds_and_examples_depends_on_what_they_cost(tmp_path: P
     # 3 sweeps of 8 times the examples take 36 s, two trainings and 5 sweeps 11.5 s.
     cheap = repr(PowerPlan(planned, costs=plan.costs))
     assert (
-        f"about 3,300 examples (3,300 to 3,300 in eight of ten simulations), the pilot's {COUNT} among them (a sweep: "
+        f"about 3,300 examples (3,300 to 3,300 in eight of ten simulations), including the pilot's {COUNT} (a sweep: "
         "about 12 s" in cheap
     )
     assert "on this machine)." in cheap
     assert (
-        "is 5 seeds with about 410 examples each (2 more trainings and 5 sweeps: about 12 s on this machine)" in cheap
+        "is 5 seeds with about 410 examples each (2 more training runs and 5 sweeps: about 12 s on this machine)"
+        in cheap
     )
     assert "more examples may settle less" not in " ".join(PowerPlan(planned).report.sections[0].paragraphs)
     falling = replace(planned, settled={**settled, 2: np.array([0.3, *[0.5] * 6, 0.4, 0.4])})
@@ -117,7 +118,7 @@ def test_what_cannot_be_planned_is_one_sentence(tmp_path: Path) -> None:
         bs.plan(bare)
     gone = disabled(tmp_path / "gone")
     (tmp_path / "gone" / "ablation" / "training-00000009-uniform.safetensors").unlink()
-    with pytest.raises(UserError, match="has no outcomes of its heads"):
+    with pytest.raises(UserError, match="has no predictions without its heads"):
         bs.plan(gone)
     with pytest.raises(UserError, match="on 20 examples; at least 30"):
         bs.plan(disabled(tmp_path / "few", count=20))

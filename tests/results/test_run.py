@@ -86,7 +86,7 @@ def test_a_folder_knows_which_run_it_is(tmp_path: Path) -> None:
         ("a: [", r"config\.yaml' cannot be read"),
         ("", "has no configuration"),
         ("- a", "has no configuration"),
-        ("name: x", "give a run's folder|give the folder of a run"),
+        ("name: x", "give a run's folder|give a run folder"),
         ("{name: x, model: bert, task: rte, init: y}", "is not the configuration of a run"),
         ("{trained: 7, model: {name: a}, task: {name: b}}", "is not the configuration of a run"),
     ],
