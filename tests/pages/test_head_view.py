@@ -168,7 +168,7 @@ def test_a_long_text_says_what_it_leaves_out_and_keeps_both_sentences(pair, tmp_
     assert model_left == f"The text has {count} tokens and the model takes 512: the last {count - 512} are omitted."
     example, weight_GLHQK = stored(view.save(tmp_path / "view.html"))
     kept = len(example["tokens"])
-    assert f"leaves out {512 - kept} of the text's 512 tokens" in page_left
+    assert f"{512 - kept} of 512 tokens at the end of sentences are omitted" in page_left
     assert sum(example["special"]) == 3
     assert example["tokens"][-len(tokenizer.tokenize(short)) - 1 : -1] == tokenizer.tokenize(short)
     whole_LHQK = watched(model, tokenizer, long, short, truncation=True, max_length=512)
