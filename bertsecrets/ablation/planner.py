@@ -4,25 +4,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
 from bertsecrets.ablation.redundancy import is_redundant
-from bertsecrets.ablation.scoring import typical_harm
+from bertsecrets.ablation.scoring import largest_moves, typical_harm
 from bertsecrets.ablation.seeds import FEW_FLIPS, RunSweep, judge_over_seeds, p_of_flips, verdicts_over_seeds
-from bertsecrets.ablation.verdicts import (
-    Judging,
-    p_of_losses,
-    verdicts_together,
-)
+from bertsecrets.ablation.verdicts import FEW_MOVED, Judging, p_of_losses, verdicts_together
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import GROUP, LAYER
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.statistics.intervals import paired_proportions, stderr_of_width
-from bertsecrets.statistics.non_inferiority import paired_loss
+from bertsecrets.statistics.non_inferiority import paired_loss, weighted_loss
 from bertsecrets.statistics.power import POWER
 from bertsecrets.statistics.ranks import rank_correlation, spearman_within
 from bertsecrets.statistics.replicates import effects_over_seeds
@@ -54,6 +50,9 @@ _GROUPS = 10
 
 _DRAWS = 1000
 
+_GRID = 48
+"""Points, on each axis, of the grid of distributions from which heads may come."""
+
 
 @dataclass(frozen=True)
 class Pilot:
@@ -71,6 +70,9 @@ class Pilot:
         shared: Share of the examples' noise that seeds have in common, 0 to 1.
         moves_VN: Contribution of each example of the first run to each head's change: for classes 1 if it is won, -1 if
             it is lost, else 0.
+        moved_V: Share of examples whose prediction each head changes, in the first run.
+        extreme: The largest loss that one example can cause in a correlation, times the number of examples; 0 for
+            classes.
         layers: Layer of each head.
         judging: How effects are tested.
         weight: Weight of an example in the metric, relative to accuracy.
@@ -90,6 +92,8 @@ class Pilot:
     over_seeds: tuple[str, ...]
     shared: float
     moves_VN: Array
+    moved_V: Array
+    extreme: float
     layers: tuple[int, ...]
     judging: Judging
     weight: float
@@ -150,6 +154,8 @@ class Pilot:
             over_seeds=over,
             shared=_shared(moves_SVN),
             moves_VN=moves_SVN[0],
+            moved_V=first.moved(metric).mean(-1),
+            extreme=0.0 if metric.flips else count * largest_moves(metric, first.label_N, first.clean_N)[0],
             layers=tuple(row["layer"] for row in first.rows),
             judging=replace(judging, margin=margin or judging.margin),
             weight=weight,
@@ -247,8 +253,9 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
     """Simulate larger versions of the pilot's sweep, test them like real sweeps, and count verdicts.
 
     The true rates at which each head loses and wins examples are drawn from their posterior given the pilot
-    (beta-binomial models of flips, and of the losses among them, whose spread over heads is estimated from all heads):
-    the effects that a small pilot observes vary more than the true ones, and a head without a flip may have some. The
+    (beta-binomial models of flips, and of the losses among them, integrated over the distributions that the heads may
+    come from): the effects that a small pilot observes vary more than the true ones, and a head without a flip may have
+    some. The
     pilot's own examples are kept: without others, its verdicts are the same. With several runs, a head's effects vary
     over seeds around a mean as much as in the pilots, beyond the examples' noise.
 
@@ -321,13 +328,8 @@ def _flip_sweeps(
 def _score_sweeps(
     pilot: Pilot, runs_R: NDArray[np.int64], sizes: Sequence[int], generator: np.random.Generator
 ) -> tuple[Array, ...]:
-    """The same for a correlation: changes are normal around true effects, which are the pilot's effects with their
-    noise shrunk.
-    """
-    trust_SV, middle_S1 = _shrinkage(pilot.change_SV, pilot.variance_SV)
-    mean_SV = middle_S1 + trust_SV * (pilot.change_SV - middle_S1)
-    error_SV = np.sqrt(trust_SV * pilot.variance_SV)
-    true_RV = mean_SV[runs_R] + error_SV[runs_R] * generator.standard_normal(mean_SV[runs_R].shape)
+    """The same for a correlation: changes are normal around true effects."""
+    true_RV = _effects(pilot, runs_R, generator)
     margin, ones_R1 = pilot.judging.margin, np.ones((len(runs_R), 1))
     true_RW = np.hstack([true_RV, ones_R1 * [-margin, 0, 0, -GROUP_LOSS * margin, 0]])
     typical = [_typical(pilot, pilot.variance_SV)] * 4
@@ -343,6 +345,15 @@ def _score_sweeps(
     largest_V = -pilot.moves_VN.min(1)
     largest_MRW = np.append(largest_V, np.full(5, np.median(largest_V))) / size_M11
     p_margin_MRW = special.ndtr((largest_MRW - change_MRW - margin) / np.hypot(error_MRW, largest_MRW))
+    # Where few predictions change, the test allows for an example of the largest possible harm, which is not normal.
+    influence_VN = pilot.moves_VN - pilot.moves_VN.mean(1, keepdims=True)
+    harm_VN, gain_VN = np.maximum(-influence_VN, 0), np.maximum(influence_VN, 0)
+    for p_RW, change_RW, size in zip(p_margin_MRW, change_MRW, sizes, strict=True):
+        few = np.flatnonzero(pilot.moved_V * size < FEW_MOVED)
+        harm_2V, gain_2V = (
+            np.stack([part_VN[few].mean(1), (part_VN[few] ** 2).mean(1) / size]) for part_VN in (harm_VN, gain_VN)
+        )
+        p_RW[:, few] = weighted_loss(change_RW[:, few], harm_2V, gain_2V, pilot.extreme / size)(np.array(margin))
     # No score stays unchanged.
     return true_RV, change_MRW, variance_MRW, p_loss_MRW, p_margin_MRW, np.zeros_like(p_margin_MRW)
 
@@ -540,43 +551,67 @@ def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin:
 def _rates(pilot: Pilot, runs_R: NDArray[np.int64], generator: np.random.Generator) -> tuple[Array, Array]:
     """Rates at which each head loses and wins examples, drawn from their posterior given the pilot, ``[R, V]`` each."""
     lost_RV, won_RV = pilot.lost_SV[runs_R], pilot.won_SV[runs_R]
-    first, second = _flip_prior(pilot)
-    flips_RV = generator.beta(first + lost_RV + won_RV, second + pilot.count - lost_RV - won_RV)
-    first, second = _loss_prior(pilot)
-    share_RV = generator.beta(first + lost_RV, second + won_RV)
+    first_R1, second_R1 = _drawn(_flip_rates(pilot), len(runs_R), generator)
+    flips_RV = generator.beta(first_R1 + lost_RV + won_RV, second_R1 + pilot.count - lost_RV - won_RV)
+    first_R1, second_R1 = _drawn(_loss_shares(pilot), len(runs_R), generator)
+    share_RV = generator.beta(first_R1 + lost_RV, second_R1 + won_RV)
     return flips_RV * share_RV, flips_RV * (1 - share_RV)
 
 
-def _flip_prior(pilot: Pilot) -> tuple[float, float]:
-    """The beta distribution of the share of flips over heads, by moments."""
-    flips_X = ((pilot.lost_SV + pilot.won_SV) / pilot.count).ravel()
-    # Without any flips, half a flip for all heads together.
-    mean = max(float(flips_X.mean()), 0.5 / (pilot.count * len(flips_X)))
-    noise = mean * (1 - mean) / pilot.count
-    alike = (float(flips_X.var()) - noise) / (mean * (1 - mean) - noise)
-    # Clipped, because an estimate from few heads may be negative or 1.
-    strength = 1 / min(max(alike, 1e-4), 0.9) - 1
-    return mean * strength, (1 - mean) * strength
+class _Betas(NamedTuple):
+    """Candidate beta distributions of a share over heads, ``[G]``, and the posterior probability of each."""
+
+    first_G: Array
+    second_G: Array
+    weight_G: Array
 
 
-def _loss_prior(pilot: Pilot) -> tuple[float, float]:
-    """The beta distribution of the share of losses among a head's flips over heads, by moments."""
-    lost_X, flips_X = pilot.lost_SV.ravel(), (pilot.lost_SV + pilot.won_SV).ravel()
-    lost_X, flips_X = lost_X[flips_X > 0], flips_X[flips_X > 0]
-    mean = (lost_X.sum() + 0.5) / (flips_X.sum() + 1)
-    beyond = (
-        float((flips_X * (lost_X / np.maximum(flips_X, 1) - mean) ** 2).sum() / (mean * (1 - mean))) - len(flips_X) + 1
-    )
-    alike = beyond / max(int((flips_X - 1).sum()), 1)
-    strength = 1 / min(max(alike, 0.01), 0.9) - 1
-    return mean * strength, (1 - mean) * strength
+def _betas(hits_X: Counts, trials_X: Counts, least: float) -> _Betas:
+    """The posterior of the beta distribution that the heads' shares of hits come from.
+
+    A grid of means and intraclass correlations, under Jeffreys' prior for the mean and a flat one for the logarithm of
+    the correlation. Fitting one distribution instead promises too much where few heads have hits.
+
+    Args:
+        hits_X, trials_X: Hits of each head, and trials.
+        least: The smallest mean.
+    """
+    logit_A = np.linspace(special.logit(least), -special.logit(least), _GRID)
+    mean_G, alike_G = (part.ravel() for part in np.meshgrid(special.expit(logit_A), np.geomspace(0.003, 0.9, _GRID)))
+    first_G, second_G = mean_G * (1 / alike_G - 1), (1 - mean_G) * (1 / alike_G - 1)
+    # Many heads have the same numbers.
+    (hits_U, misses_U), times_U = np.unique(np.stack([hits_X, trials_X - hits_X]), axis=1, return_counts=True)
+    chance_GU = special.betaln(first_G[:, None] + hits_U, second_G[:, None] + misses_U)
+    chance_GU -= special.betaln(first_G, second_G)[:, None]
+    # The density of the mean's logit is that of the mean times m (1 - m).
+    log_G = chance_GU @ times_U + 0.5 * np.log(mean_G * (1 - mean_G))
+    weight_G = np.exp(log_G - log_G.max())
+    return _Betas(first_G, second_G, weight_G / weight_G.sum())
+
+
+def _drawn(betas: _Betas, repeats: int, generator: np.random.Generator) -> tuple[Array, Array]:
+    """Parameters drawn from a posterior, ``[R, 1]`` each."""
+    index_R1 = generator.choice(len(betas.weight_G), size=(repeats, 1), p=betas.weight_G)
+    return betas.first_G[index_R1], betas.second_G[index_R1]
+
+
+def _flip_rates(pilot: Pilot) -> _Betas:
+    """Distribution over heads of the share of predictions that change."""
+    flips_X = (pilot.lost_SV + pilot.won_SV).ravel()
+    # At least half a flip for all heads together.
+    return _betas(flips_X, np.full_like(flips_X, pilot.count), 0.5 / (pilot.count * len(flips_X)))
+
+
+def _loss_shares(pilot: Pilot) -> _Betas:
+    """Distribution over heads of the share of losses among the predictions that change."""
+    return _betas(pilot.lost_SV.ravel(), (pilot.lost_SV + pilot.won_SV).ravel(), 0.01)
 
 
 def _posterior_flips(pilot: Pilot) -> Array:
     """Mean share of flips of each head over runs, ``[V]``."""
-    first, second = _flip_prior(pilot)
-    flips_SV = pilot.lost_SV + pilot.won_SV
-    shares_V: Array = ((first + flips_SV) / (first + second + pilot.count)).mean(0)
+    first_G, second_G, weight_G = _flip_rates(pilot)
+    flips_VS1 = (pilot.lost_SV + pilot.won_SV).T[:, :, None]
+    shares_V: Array = (((first_G + flips_VS1) / (first_G + second_G + pilot.count)) @ weight_G).mean(1)
     return shares_V
 
 
@@ -606,6 +641,29 @@ def seed_model(pilot: Pilot) -> tuple[Array, Array, Array]:
     observed_V = pilot.change_SV.mean(0)
     trust_V, middle = _shrinkage(observed_V, noise_V)
     return middle + trust_V * (observed_V - middle), np.sqrt(trust_V * noise_V), spread_V
+
+
+def _effects(pilot: Pilot, runs_R: NDArray[np.int64], generator: np.random.Generator) -> Array:
+    """True changes of a score drawn from their posterior given the pilot, ``[R, V]``.
+
+    Effects are normal over heads, with a flat prior for their mean and their standard deviation.
+    """
+    change_SV, variance_SV = pilot.change_SV, pilot.variance_SV
+    spread_G = np.linspace(0, 2 * max(change_SV.std(1).max(), 1e-6), _GRID)
+    weight_GSV = 1 / (spread_G[:, None, None] ** 2 + np.maximum(variance_SV, np.finfo(float).tiny))
+    total_GS = weight_GSV.sum(-1)
+    middle_GS = (weight_GSV * change_SV).sum(-1) / total_GS
+    off_GSV = change_SV - middle_GS[:, :, None]
+    log_GS = 0.5 * (np.log(weight_GSV) - weight_GSV * off_GSV**2).sum(-1) - 0.5 * np.log(total_GS)
+    chance_GS = np.exp(log_GS - log_GS.max(0))
+    chance_GS /= chance_GS.sum(0)
+    at_R = np.array([generator.choice(len(spread_G), p=chance_GS[:, run]) for run in runs_R], int)
+    noise_R = generator.standard_normal(len(runs_R)) / np.sqrt(total_GS[at_R, runs_R])
+    middle_R1 = (middle_GS[at_R, runs_R] + noise_R)[:, None]
+    trust_RV = spread_G[at_R, None] ** 2 * weight_GSV[at_R, runs_R]
+    true_RV: Array = middle_R1 + trust_RV * (change_SV[runs_R] - middle_R1)
+    true_RV += np.sqrt(trust_RV * variance_SV[runs_R]) * generator.standard_normal(true_RV.shape)
+    return true_RV
 
 
 def _shrinkage(observed_XV: Array, noise_XV: Array) -> tuple[Array, Array]:

@@ -45,7 +45,7 @@ Correction = Literal["family_wise", "false_discovery"]
 FAMILY_WISE: Correction = "family_wise"
 FALSE_DISCOVERY: Correction = "false_discovery"
 
-_FEW_MOVED = 30
+FEW_MOVED = 30
 """With fewer changed predictions, the largest effect of one on a correlation cannot be estimated."""
 
 
@@ -547,7 +547,7 @@ def _largest(metric: Metric, paired: PairedPredictions, influence_VN: Array) -> 
     observed_V2 = np.stack([-influence_VN.min(-1), influence_VN.max(-1)], -1).clip(min=0) / paired.units
     moved_VN = paired.moved(metric)
     moved_VU = moved_VN if paired.cluster_N is None else cluster_sums(moved_VN, paired.cluster_N) > 0
-    many_V = moved_VU.sum(-1) >= _FEW_MOVED
+    many_V = moved_VU.sum(-1) >= FEW_MOVED
     largest_V2 = np.where(many_V[:, None], observed_V2, largest_V2)
     return largest_V2[:, 0], largest_V2[:, 1]
 

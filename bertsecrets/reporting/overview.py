@@ -1,5 +1,6 @@
 """The first screen of a run's page: the answer in a sentence, a grid of heads to ask, and what to do next."""
 
+import math
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -171,7 +172,7 @@ class DisabledHeads:
             first = self._needed_heads(needed)
             # The joint cost of the others matters only if they cannot all be removed.
             if self.together and self.together[0].change.high < 0:
-                second = f"the {len(self.spared)} that can be spared cost {self._together()}"
+                second = f"the {len(self.spared):,} that can be spared cost {self._together()}"
         else:
             first = self._cheap_heads() if self.spared else self._no_head()
         return _sentence(f"{first}; {second}" if second else first)
@@ -219,19 +220,19 @@ class DisabledHeads:
         if len(needed) == 1:
             first = f"{HEAD.label_of(row)} is needed {cost}"
         else:
-            first = f"{len(needed)} of {self.judged} are needed, most of all {HEAD.label_of(row)} {cost}"
+            first = f"{len(needed):,} of {self.judged} are needed, most of all {HEAD.label_of(row)} {cost}"
         # Simultaneous limits are valid for any subset of the heads.
         others = [row for head, row in self.heads[metric].items() if head not in needed]
         most = most_lost(others)
         if most is None:
             return first
-        rest = "the other head" if len(others) == 1 else f"each of the other {len(others)}"
+        rest = "the other head" if len(others) == 1 else f"each of the other {len(others):,}"
         return f"{first}; {rest} costs at most {most}{self._of(metric)}"
 
     def _cheap_heads(self) -> str:
         """The heads that can each be spared; unless they were disabled together, also the most that any can cost."""
         margin, most, spared, judged = self.any_row["margin"], self.most_lost, len(self.spared), len(self.verdicts)
-        heads = f"{spared} of {self.judged}"
+        heads = f"{spared:,} of {self.judged}"
         if spared == judged:
             heads = f"each of {'the ' * (not self.partial)}{self.judged}" if judged > 1 else self.judged
         several = spared > 1 and spared < judged
@@ -251,11 +252,19 @@ class DisabledHeads:
 
     def _no_head(self) -> str:
         """The most that a head can cost, if none is needed and none can be spared."""
-        metric, most = metric_label(self.any_row["metric"]), self.most_lost
-        if most is None:
-            return f"no bound for {self.judged}, because {metric} is undefined without some of them"
         no_head = f"none of {self.judged}" if self.partial else "no single head"
-        return f"{no_head} is worth more than {most} points of {metric}"
+        first = self.any_row["metric"]
+        undefined = f"{metric_label(first)} is undefined without some heads"
+        for metric, rows in self.heads.items():
+            most = self.most_lost if metric == first else most_lost(rows.values())
+            if most is not None:
+                bound = f"{no_head} is worth more than {most} points of {metric_label(metric)}"
+                return bound if metric == first else f"{bound}; {undefined}"
+        rises = [(row["loss_high_simultaneous"], row["loss_baseline"]) for row in self.first]
+        if any(high is None or not baseline for high, baseline in rises):
+            return f"no bound for {self.judged}, because {undefined}"
+        rise = math.ceil(100 * max(0.0, *(high / baseline for high, baseline in rises)))
+        return f"{no_head} raises the mean loss by more than {rise:,} %; {undefined}"
 
     @property
     def most_lost(self) -> str | None:
@@ -281,7 +290,7 @@ class DisabledHeads:
         together = "" if first["low_simultaneous"] is None else "simultaneous "
         notes = [
             f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. Intervals: {together}"
-            f"{level}; verdicts are corrected for {len(self.verdicts)} heads."
+            f"{level}; verdicts are corrected for {len(self.verdicts):,} heads."
         ]
         return [*notes, self.disagreement] if self.disagreement else notes
 

@@ -10,6 +10,8 @@ from bertsecrets.ablation.planner import (
     SET,
     SPARED,
     Pilot,
+    _rates,
+    _score_sweeps,
     count_tests,
     draw_flips,
     plan_power,
@@ -175,6 +177,28 @@ def test_a_correlation_is_planned_by_normal_errors() -> None:
     ]
     settled = plan_power(Pilot.of(sweeps), repeats=40, times=(1, 16)).settled
     assert settled[10][1] > settled[2][0]
+
+
+def test_heads_that_change_few_scores_are_tested_as_sweeps_test_them() -> None:
+    """Their p-values allow for an example of the largest possible harm, however little the pilot's examples change."""
+    label_N, clean_N, prediction_VN = scored(150, np.zeros(8), np.random.default_rng(6))
+    prediction_VN[:4, 10:] = clean_N[10:]
+    sweep = swept_scores((label_N, clean_N, prediction_VN))
+    tested = paired_tests(sweep.metric, sweep, Judging.of(sweep.rows[0]))
+    (p_margin_V,) = _score_sweeps(Pilot.of([sweep]), np.zeros(1, int), [150], np.random.default_rng(0))[4][0]
+    np.testing.assert_allclose(p_margin_V[:4], tested.p_loss[:4], rtol=1e-6)
+    np.testing.assert_allclose(p_margin_V[4:8], tested.p_loss[4:], rtol=0.1)
+    assert (tested.p_loss[:4] > 0.3).all()
+
+
+def test_one_head_that_flips_does_not_fix_the_share_of_losses() -> None:
+    """Two thirds of one head's flips are losses, which leaves open whether two thirds of the further ones are."""
+    few, many = (pilot([16 * times, *[0] * 35], [8 * times, *[0] * 35], 150 * times) for times in (1, 40))
+    drawn = [_rates(shown, np.zeros(2000, int), np.random.default_rng(0)) for shown in (few, many)]
+    spread, certain = ((lost_RV[:, 0] / (lost_RV + won_RV)[:, 0]).std() for lost_RV, won_RV in drawn)
+    # The standard deviation of a beta distribution after 24 flips, as without other heads.
+    assert spread == pytest.approx(stats.beta(16.5, 8.5).std(), rel=0.1)
+    assert certain < spread / 4
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from present.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 from reporting.finished_runs import make_run
 from reporting.test_run_report import captured, trained
 
+from bertsecrets.ablation.judging import judged_rows
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.rows import ABLATION, Power, Swept, Together
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.offsets import Offsets
 from bertsecrets.present.presenter import Presenter
@@ -404,6 +411,74 @@ def test_metrics_that_disagree_are_said_to(tmp_path: Path) -> None:
         "verdict",
     ]
     assert [view.codes[1][2] for view in both.colourings()] == ["needed", "needed", "dispensable"]
+
+
+def judged(folder: Path, metrics: Sequence[str], label_N: Any, prediction_VN: Any, heads: int, classes: int) -> str:
+    """The title of a sweep over one layer or more, whose first predictions are the unedited model's."""
+    layers = (len(prediction_VN) - 1) // heads
+    logits_CC = 4 * torch.eye(classes)
+    outcomes = Outcomes(
+        Plan("uniform", layers, heads, tuple(every_head(layers, heads))),
+        torch.arange(len(label_N)),
+        torch.from_numpy(label_N).float(),
+        logits_CC[torch.from_numpy(prediction_VN[0])],
+        logits_CC[torch.from_numpy(prediction_VN[1:].T.copy())],
+    )
+    task = Task(name="toy", metrics=tuple(metrics), texts=1, labels=tuple("abcdefghij"[:classes]))
+    identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 9}
+    rows = judged_rows(outcomes, task, identity, AblationSettings(resamples=100, permutations=200).judging())
+    run = Run.open(make_run(folder, delta_LH=np.zeros((layers, heads))))
+    AblationTable.from_rows(rows).write(run.ablation_path)
+    effects = DisabledHeads.of(run)
+    assert effects is not None
+    return effects.title()
+
+
+@pytest.mark.parametrize(
+    ("case", "metrics", "title"),
+    [
+        ("one class", ["accuracy"], r"No single head is worth more than \d\.\d points of accuracy\."),
+        ("one class", ["matthews"], r"No single head raises the mean loss by more than [\d,]+ %; Matthews "
+                                    r"correlation is undefined without some heads\."),
+        ("one class", ["matthews", "accuracy"], r"No single head is worth more than \d\.\d points of accuracy; Matthews "
+                                                r"correlation is undefined without some heads\."),
+        ("missing class", ["macro_f1"], r"No single head is worth more than \d\.\d points of macro-F1\."),
+        ("1,008 heads", ["accuracy"], r"Layer 0 · head 7 is needed \(−\d\d\.\d points of accuracy, at least −\d+\.\d\); each "
+                                      r"of the other 1,007 costs at most \d+\.\d\."),
+    ],
+)  # fmt: skip
+def test_degenerate_data_still_have_a_bound(case: str, metrics: list[str], title: str, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    many = case == "1,008 heads"
+    label_N = np.zeros(200, int) if case == "one class" else generator.integers(0, 2, 200)
+    # The unedited model errs in 10 % of the examples, and each head changes about 1 %.
+    clean_N = np.where(generator.random(200) < 0.1, 1 - label_N, label_N)
+    prediction_VN = np.tile(clean_N, (1 + (1008 if many else 6), 1))
+    flipped_VN = generator.random(prediction_VN.shape) < 0.01
+    flipped_VN[0] = False
+    prediction_VN = np.where(flipped_VN, 1 - prediction_VN, prediction_VN)
+    if many:
+        prediction_VN[1 + 7] = generator.integers(0, 2, 200)
+    classes = 3 if case == "missing class" else 2
+    found = judged(tmp_path / "run", metrics, label_N, prediction_VN, 42 if many else 3, classes)
+    assert re.fullmatch(title, found), found
+
+
+def test_ten_metrics_that_disagree_have_one_title(tmp_path: Path) -> None:
+    disabled(tmp_path / "run", needed=False, spared=True)
+    run = Run.open(tmp_path / "run")
+    rows = run.ablation_table().rows()
+    names = [f"metric_{number}" for number in range(10)]
+    others = [{**row, "metric": name} for name in names[:9] for row in rows]
+    # The last metric alone needs a head, which the nine others leave open.
+    last = [{**row, "metric": names[9], "verdict": "needed" if row["head"] == 2 else row["verdict"]} for row in rows]
+    AblationTable.from_rows([*others, *last]).write(run.ablation_path)
+    effects = DisabledHeads.of(run)
+    assert effects is not None
+    assert effects.title() == (
+        "2 of 6 heads are needed, most of all layer 1 · head 2 (−5.0 points of metric 9, at least −3.5); each of the "
+        "other 4 costs at most 4.2 points of metric 9."
+    )
 
 
 def test_a_page_opens_with_its_grid_and_folds_the_rest(tmp_path: Path) -> None:
