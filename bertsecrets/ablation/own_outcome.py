@@ -65,13 +65,17 @@ def logits_and_labels(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def run_on(module: nn.Module, inputs: Any) -> Any:
-    """The output of a module for inputs: a tensor, or a mapping from which it gets the arguments of its ``forward``."""
+    """The output of a module for inputs: a tensor, or a mapping from which it gets the arguments of its ``forward``.
+
+    A ``forward`` without arguments of these names gets the mapping itself.
+    """
     if not isinstance(inputs, Mapping):
         return module(inputs)
     parameters = inspect.signature(module.forward).parameters.values()
     open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
     names = {*inputs} if open_ended else {parameter.name for parameter in parameters}
-    return module(**{name: value for name, value in inputs.items() if name in names - NOT_INPUTS})
+    given = {name: value for name, value in inputs.items() if name in names - NOT_INPUTS}
+    return module(**given) if given else module(inputs)
 
 
 def checked_outcome(

@@ -7,6 +7,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from torchmetrics.classification import MulticlassAccuracy
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 LAYERS, HEADS, WORDS = 2, 4, 50
@@ -103,6 +104,57 @@ class Library(Mine):
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
         loss, logits = self(**batch)[:2]
         return {"loss": loss, "preds": logits.argmax(-1)}
+
+
+class Net(nn.Module):
+    """A network that takes a dictionary of inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.bert = BertModel(config())
+        self.out = nn.Linear(32, 2)
+
+    def forward(self, x: dict[str, Tensor]) -> Tensor:
+        return self.out(self.bert(**x).pooler_output)
+
+
+class Template(pl.LightningModule):
+    """The module of the Lightning-Hydra template: the network is an argument, and one step serves all stages."""
+
+    def __init__(self, net: nn.Module | None = None, compile: bool = False) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False, ignore=["net"])
+        self.net = net or Net()
+        self.criterion = nn.CrossEntropyLoss()
+        self.val_acc = MulticlassAccuracy(2)
+
+    def forward(self, x: dict[str, Tensor]) -> Tensor:
+        return self.net(x)
+
+    def model_step(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+        x, y = batch
+        logits = self.forward(x)
+        return self.criterion(logits, y), logits.argmax(1), y
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.model_step(batch)[0]
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        _, preds, targets = self.model_step(batch)
+        self.val_acc(preds, targets)
+        self.log("val/acc", self.val_acc, on_step=False, on_epoch=True)
+
+    def setup(self, stage: str) -> None:
+        if self.hparams["compile"] and stage == "fit":
+            self.net = torch.compile(self.net)
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        return {"optimizer": torch.optim.AdamW(self.trainer.model.parameters(), 3e-3)}
+
+
+def pairs(rows: list[dict[str, Tensor]]) -> list[tuple[dict[str, Tensor], Tensor]]:
+    return [({name: row[name] for name in ("input_ids", "attention_mask")}, row["labels"]) for row in rows]
 
 
 class Twins(Mine):

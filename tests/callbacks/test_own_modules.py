@@ -17,7 +17,19 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import wandb
-from callbacks.own_modules import HEADS, LAYERS, Library, Mine, Tuples, Twins, examples, loaders, tuples
+from callbacks.own_modules import (
+    HEADS,
+    LAYERS,
+    Library,
+    Mine,
+    Template,
+    Tuples,
+    Twins,
+    examples,
+    loaders,
+    pairs,
+    tuples,
+)
 from pytorch_lightning.callbacks import EarlyStopping
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
@@ -117,6 +129,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Any, Callable[[A
     "dictionaries": (Mine, list, {}, mine),
     "tuples": (Tuples, tuples, {"outcome": first_logit}, lambda module, batch: module(*batch[:2])),
     "library": (Library, list, {}, lambda module, batch: module(**batch).logits),
+    "template": (Template, pairs, {}, lambda module, batch: module(batch[0])),
 }
 
 

@@ -178,10 +178,10 @@ def test_a_loss_that_is_not_finite_is_reported_with_its_step(tiny_bert: Path, tm
     arguments = small(tiny_bert, tmp_path / "run", checkpoint__every_n_steps=2)
     script = (
         "import bertsecrets.models.classifier as c\n"
-        "forward = c.SequenceClassifier.forward\n"
+        "scored = c.SequenceClassifier._scored\n"
         "def poisoned(self, batch):\n"
-        "    return forward(self, batch) * (float('nan') if self.training and self.global_step >= 5 else 1)\n"
-        "c.SequenceClassifier.forward = poisoned\n"
+        "    return scored(self, batch) * (float('nan') if self.training and self.global_step >= 5 else 1)\n"
+        "c.SequenceClassifier._scored = poisoned\n"
     )
     result = door("train", *arguments, before=script)
     assert result.returncode == 1, result.stderr
