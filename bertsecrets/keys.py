@@ -273,6 +273,13 @@ class PlanKeys(CommandKeys):
     repeats: int = Field(ge=20, le=10_000, description="a whole number from 20 to 10000")
 
 
+class GalleryKeys(CommandKeys):
+    """The settings of ``gallery``."""
+
+    runs: _PATH | Annotated[list[_PATH], Field(min_length=1)] = Field(description=_FOLDERS)
+    folder: Annotated[_PATH, _OUTSIDE] = Field(description="a new folder")
+
+
 class ModelKeys(CommandKeys):
     """The settings of commands that load a checkpoint and analyse nothing."""
 
@@ -323,6 +330,7 @@ COMMANDS: dict[str, type[CommandKeys]] = {
     "workspace": WorkspaceKeys,
     "merge": MergeKeys,
     "plan": PlanKeys,
+    "gallery": GalleryKeys,
 }
 """The settings of each command."""
 

@@ -56,6 +56,7 @@ _FUNCTIONS = {
     "analyze": ("bertsecrets.cli.analyze", "analyze"),
     "compare": ("bertsecrets.cli.pages", "compare_runs"),
     "report": ("bertsecrets.cli.pages", "report_again"),
+    "gallery": ("bertsecrets.cli.pages", "gallery"),
     "merge": ("bertsecrets.cli.merge", "merge_runs"),
     "view": ("bertsecrets.cli.view", "view"),
     "export": ("bertsecrets.cli.export", "export_model"),
@@ -64,7 +65,7 @@ _FUNCTIONS = {
 }
 _RUNS = ("compare", "merge")
 """The commands about finished runs whose output is itself a run that can be resumed."""
-_ELSEWHERE = ("export", "report")
+_ELSEWHERE = ("export", "gallery", "report")
 """The commands without an output folder of their own: they write to a given folder."""
 
 

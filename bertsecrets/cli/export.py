@@ -1,6 +1,5 @@
 """Write a fine-tuned model as a Hugging Face folder with a model card and a table of its heads."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.pages.model_card import CARD, ExportedModel, analyses_of, model_card
 from bertsecrets.present.console import print_lines
 from bertsecrets.results.config_copy import plain
-from bertsecrets.results.files import check_new_folder, new_folder
+from bertsecrets.results.files import check_new_folder, new_folder, resolved_folder
 from bertsecrets.results.run import Run, is_first_process
 
 
@@ -33,7 +32,7 @@ def export_model(config: DictConfig) -> Path:
     """
     settings = read_model(ExportKeys, plain(config))
     keys = settings.keys
-    target = _absolute(keys.folder)
+    target = resolved_folder(keys.folder)
     check_new_folder("folder", target)
     if keys.push_to_hub is not None:
         check_upload(keys.push_to_hub)
@@ -56,7 +55,7 @@ def check_save(settings: TrainSettings) -> None:
     keys = settings.keys
     if keys.save is None or not is_first_process():
         return
-    target, run_target = _absolute(keys.save), _absolute(str(run_folder()))
+    target, run_target = resolved_folder(keys.save), resolved_folder(str(run_folder()))
     if target == run_target or target in run_target.parents:
         raise UserError(
             f"save is '{keys.save}', which is or contains the run's own folder; give another folder, e.g. "
@@ -75,7 +74,7 @@ def save_model(settings: TrainSettings, path: Path, run: Run) -> None:
     """
     keys = settings.keys
     if keys.save is not None and run.writes:
-        _export(settings, path, _absolute(keys.save), run, trusted_classes(settings), keys.push_to_hub)
+        _export(settings, path, resolved_folder(keys.save), run, trusted_classes(settings), keys.push_to_hub)
 
 
 def _export(
@@ -109,8 +108,3 @@ def _export(
     print_lines(f"Model: {target}")
     if repo is not None:
         print_lines(f"Hub: {upload(target, repo)}")
-
-
-def _absolute(folder: str) -> Path:
-    """The folder with symbolic links resolved: a rename would replace the link, not its target."""
-    return Path(os.path.realpath(Path(folder).expanduser()))

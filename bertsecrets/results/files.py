@@ -137,6 +137,11 @@ def check_new_folder(key: str, folder: Path) -> None:
         raise UserError(f"{key} is '{folder}', which is not empty; choose a new folder, or move its files away.")
 
 
+def resolved_folder(folder: str) -> Path:
+    """The folder with symbolic links resolved: a rename would replace the link, not its target."""
+    return Path(os.path.realpath(Path(folder).expanduser()))
+
+
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder next to ``folder``; rename it to ``folder`` if the block succeeds, remove it if it

@@ -101,15 +101,9 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
-    folder = files("bertsecrets.present.report")
-    names = ("report.html.jinja", "report.css", "viewer.js", "head_views.js", *_SCRIPTS)
-    parts = {name: (folder / name).read_text("utf-8") for name in names}
+    parts = {name: report_text(name) for name in ("report.html.jinja", "viewer.js", "head_views.js", *_SCRIPTS)}
     widths = sorted({image.width for image in images if image is not None})
-    css = (
-        _verdict_colours()
-        + parts["report.css"]
-        + "".join(f".w{width} {{ --natural: {width}px; }}\n" for width in widths)
-    )
+    css = report_style() + "".join(f".w{width} {{ --natural: {width}px; }}\n" for width in widths)
     drawn = {id(block): image for block, image in zip(report.figures, images, strict=True)}
     # The views listen for what the viewer, which starts at once, tells them.
     js = parts["head_views.js"] + parts["viewer.js"]
@@ -137,9 +131,16 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
     )
 
 
-def _verdict_colours() -> str:
+def report_text(name: str) -> str:
+    """A file of a page: a template, a style or a script."""
+    return (files("bertsecrets.present.report") / name).read_text("utf-8")
+
+
+def report_style() -> str:
+    """The style of every page, without its figures' widths."""
     light, dark = (" ".join(f"--{code}: {pair[theme]};" for code, pair in COLOURS.items()) for theme in (0, 1))
-    return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+    colours = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+    return colours + report_text("report.css")
 
 
 def _shown(value: Any) -> Any:
