@@ -67,7 +67,6 @@ _TRAINING = [
     "trainer.max_epochs=2",
     "trainer.val_check_interval=1.0",
 ]
-_CALLBACKS = "bertsecrets.callbacks"
 _SMALLER = ("three_layers", "removed", "gated", "resampled")
 """Runs of a model of three layers."""
 
@@ -144,11 +143,11 @@ def commands(folder: Path) -> dict[str, list[str]]:
             "measure=[first_order,integrated_gradients,head_gradient,value_norm,confidence,gradient_importance,"
             "weight_gradient]",
             "data.limit_eval=48",
-            "+analysis.relevance._target_=" + f"{_CALLBACKS}.relevance.RelevanceOfHeads",
-            "+analysis.direct_effect._target_=" + f"{_CALLBACKS}.direct_effects.EffectsOfHeads",
-            "+analysis.sinks._target_=" + f"{_CALLBACKS}.sinks.InterveneOnSinks",
+            "+analysis.relevance._target_=bertsecrets.importance.relevance.RelevanceOfHeads",
+            "+analysis.direct_effect._target_=bertsecrets.ablation.direct.EffectsOfHeads",
+            "+analysis.sinks._target_=bertsecrets.importance.sinks.analysis.InterveneOnSinks",
             "+analysis.sinks.attention=0.2",
-            "+analysis.block_attention._target_=" + f"{_CALLBACKS}.block_attention.BlockAttention",
+            "+analysis.block_attention._target_=bertsecrets.ablation.blocking.BlockAttention",
         ],
         "shapley": [
             *trained,
