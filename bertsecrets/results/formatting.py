@@ -169,6 +169,7 @@ def metric_label(name: str) -> str:
         "f1": "F1",
         "macro_f1": "macro-F1",
         "entity_f1": "entity F1",
+        "answer_f1": "answer F1",
         "auc": "AUC",
         "matthews": "Matthews correlation",
         "pearson": "Pearson r",
