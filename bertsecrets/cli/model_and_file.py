@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.data.sources.base import FORMATS
+from bertsecrets.data.sources.base import FORMATS, TEXT
 from bertsecrets.errors import UserError
 from bertsecrets.models.spec import INITIAL
 from bertsecrets.results.files import quoted
@@ -89,12 +89,14 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
     if run_of(model) is not None:
         # A run records its columns.
         return [f"data.eval_path={quoted(os.path.abspath(path))}"]
-    kind = "hub" if path.is_dir() else FORMATS.get(path.suffix.lower(), "csv")
+    kind = FORMATS.get(path.suffix.lower(), "csv")
+    if path.is_dir():
+        kind = TEXT if any(path.glob("*.txt")) else "hub"
     added = [f"data={kind}", f"data.path={quoted(str(path))}"]
     if kind == "columns" and path.suffix == ".conllu":
         of_treebank = {"data.text": "form", "data.label": "upos"}
         return [*added, *(f"{key}={name}" for key, name in of_treebank.items() if key not in keys)]
-    if kind in ("hub", "columns"):
+    if kind in ("hub", "columns", TEXT):
         return added
     # A slow import that only files need.
     from bertsecrets.data.sources.table import file_columns

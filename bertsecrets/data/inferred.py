@@ -8,13 +8,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bertsecrets.data.sources.base import HELD_OUT, TRAIN, VALIDATION
+from bertsecrets.data.sources.base import HELD_OUT, TEXT, TRAIN, VALIDATION
 from bertsecrets.data.sources.factory import FILES, SourceConfig, make_source
 from bertsecrets.data.sources.table import FileSource, HubSource, class_names
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
-from bertsecrets.task_heads.labels import IGNORED, TOKENS, parts_of_tag
+from bertsecrets.task_heads.labels import IGNORED, MASKED, TOKENS, parts_of_tag
 
 MOST_CLASSES = 100
 """Most distinct values of a column of classes."""
@@ -58,6 +58,8 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
             f"data.text and data.label are both '{config.label}', so the model would read the label; change one of "
             "them."
         )
+    if config.source == TEXT:
+        return _of_text(config, otherwise)
     layout, source, task = _source(config, texts)
     splits = source.splits()
     if TRAIN not in splits:
@@ -98,6 +100,20 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
     else:
         target = _classes([str(name) for name in names], where)
     return {**common, **target}
+
+
+def _of_text(config: SourceConfig, otherwise: str) -> dict[str, Any]:
+    """The keys of a task on plain text, whose words are predicted."""
+    if config.path is None:
+        raise UserError("data=text needs data.path=<file with a text in each line, or folder of .txt files>.")
+    return {
+        "name": _name(Path(config.path).stem),
+        "kind": MASKED,
+        "metrics": [],
+        "texts": 1,
+        "table": {"texts": [TEXT], "label": config.label},
+        "evaluation": {"val": otherwise if config.eval_path is None else VALIDATION},
+    }
 
 
 def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], FileSource | HubSource, dict[str, Any]]:

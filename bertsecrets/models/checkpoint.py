@@ -300,7 +300,8 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
                 "model it was fine-tuned from, e.g. model=folder model.path=<folder>."
             )
     names = names_of(model.config.id2label, int(model.config.num_labels or 0))
-    if task.is_labelled and len(names) != task.num_outputs:
+    # That of a masked language model is a number of words, whatever its configuration says of classes.
+    if task.needs_labels and len(names) != task.num_outputs:
         raise UserError(
             f"Model folder '{path}' has {len(names)} outputs ({', '.join(names)}), but task '{task.name}' needs "
             f"{task.num_outputs} ({', '.join(task.labels) or 'a score'}); it was fine-tuned on another task."

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 TOKENS, ANSWERS = "tokens", "answers"
 """Kinds of task head that take other rows than a class of each text."""
 
+MASKED = "masked"
+"""The kind whose labels are words of the texts."""
+
 IGNORED = -100
 """Label of a token that is not scored, such as a special one or padding."""
 

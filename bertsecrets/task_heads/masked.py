@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bertsecrets.errors import UserError
-from bertsecrets.task_heads.labels import IGNORED
+from bertsecrets.task_heads.labels import IGNORED, MASKED
 from bertsecrets.task_heads.metric import Metric, ratio
 from bertsecrets.task_heads.places import PlaceHead, labelled_places
 
@@ -27,7 +27,7 @@ class MaskedHead(PlaceHead):
     their log-probabilities.
     """
 
-    kind = "masked"
+    kind = MASKED
     auto = "AutoModelForMaskedLM"
     noun = "masked language model"
     pipeline = "fill-mask"

@@ -12,7 +12,7 @@ import peft
 import pytest
 import torch
 from cli.runs import door
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 import bertsecrets as bs
 from bertsecrets.cli.arguments import parse
@@ -90,6 +90,20 @@ def test_names_and_order_of_classes_change_no_verdict(folder: Path) -> None:
             assert same_scores["sets"]["val"]["model"][metric] == pytest.approx(value, abs=1e-6)
         own = ["run", "model"]
         pandas.testing.assert_frame_equal(same_table.drop(columns=own), table.drop(columns=own), rtol=1e-4, atol=1e-6)
+
+
+def test_the_words_of_a_plain_text_are_predicted_by_a_masked_language_model(tiny_bert: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    AutoModelForMaskedLM.from_pretrained(tiny_bert).save_pretrained(tmp_path / "lm")
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path / "lm")
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text, _ in _rows(40, 3)), "utf-8")
+    out = tmp_path / "run"
+    layers = ("analysis=disable_layers", *QUICK, f"hydra.run.dir={out}")
+    result = door("analyze", str(tmp_path / "lm"), str(tmp_path / "texts.txt"), *layers)
+    assert result.returncode == 0, result.stderr
+    table = pandas.read_parquet(out / "ablation.parquet")
+    assert {*table["metric"]} == {"masked_accuracy", "pseudo_log_likelihood"}
+    assert {*table["count"]} == {40}
 
 
 def test_outputs_taken_in_the_wrong_order_are_told_with_the_setting(folder: Path) -> None:

@@ -35,7 +35,11 @@ SPLIT_WORDS = {
 }
 """Words in file names that identify each split."""
 
+TEXT = "text"
+"""Plain text, without labels."""
+
 FORMATS = {
+    ".txt": TEXT,
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",

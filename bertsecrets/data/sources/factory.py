@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from bertsecrets.data.sources.base import ALL, HELD_OUT, TRAIN, VALIDATION, Source
+from bertsecrets.data.sources.base import ALL, HELD_OUT, TEXT, TRAIN, VALIDATION, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.sources.rows import RecordedSource, Rows
 from bertsecrets.data.task import Task
@@ -26,7 +26,7 @@ _Column = Annotated[
 ]
 
 
-FILES = ("csv", "jsonl", "parquet", "columns")
+FILES = ("csv", "jsonl", "parquet", "columns", TEXT)
 """The sources that read a user's own file."""
 
 SOURCES = ("auto", *FILES, "hub", "tsv", "squad", "conllu", "coreference", "demo")
@@ -45,8 +45,8 @@ class SourceConfig(Settings):
             for treebanks and coreference, TSV files for tasks without a hub layout, and otherwise the hub.
         root: For ``tsv``, ``conllu`` and ``coreference``: the parent of the tasks' folders. For ``squad``: the folder
             of the files.
-        path: For ``hub``: a local folder instead of the hub. For ``csv``, ``jsonl``, ``parquet``, ``columns`` and
-            ``squad``: the file.
+        path: For ``hub``: a local folder instead of the hub. For ``csv``, ``jsonl``, ``parquet``, ``columns``, ``text``
+            and ``squad``: the file.
         eval_path: For the same formats: a file with evaluation rows.
         text, label: Names of the columns of a task inferred from a file or a data set, or their numbers in a file with
             a word in each line.

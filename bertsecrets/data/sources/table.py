@@ -20,6 +20,7 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.groups import with_groups
 from bertsecrets.data.sources.base import (
     FORMATS,
+    TEXT,
     TRAIN,
     VALIDATION,
     SplitFiles,
@@ -185,7 +186,7 @@ class FileSource(TableSource):
 
     Args:
         task: Names columns and labels.
-        kind: Their format: ``csv``, ``jsonl``, ``parquet`` or ``columns``.
+        kind: Their format: ``csv``, ``jsonl``, ``parquet``, ``columns`` or ``text``.
         path: The file with training rows.
         eval_path: The file with evaluation rows, the split ``validation``.
         skip_bad_rows: Skip unusable rows, with a warning that counts them.
@@ -230,11 +231,18 @@ class FileSource(TableSource):
                 self._tables[split] = read_csv(path, self.columns, filled=set(self.columns), skip_bad_rows=skip)
             else:
                 advice = f"give {'data.path' if split == TRAIN else 'data.eval_path'}=<{kind} file>"
-                rows = (
-                    read_columns(path, self.texts[0], self.label, advice)
-                    if kind == "columns"
-                    else _read_typed(path, kind, advice)
-                )
+                if kind == TEXT:
+                    rows = read_lines(path, advice)
+                elif kind == "columns":
+                    rows = read_columns(path, self.texts[0], self.label, advice)
+                else:
+                    rows = _read_typed(path, kind, advice)
+                if kind == TEXT and not self.task.head.makes_labels:
+                    raise UserError(
+                        f"'{path}' has texts without labels, which kind '{self.task.head.kind}' needs; set "
+                        "task.kind=masked, or give a file with labels, such as data=csv (data=columns if each line has "
+                        "a word and its tag)."
+                    )
                 for column, key in self.columns.items():
                     column_index(path, rows.column_names, column, f" (set {key})")
                 cells = rows.select_columns(list(self.columns)).with_format(None)[:]
@@ -533,6 +541,35 @@ def read_columns(path: Path, words: str, tags: str, advice: str) -> Dataset:
             columns[column][-1].append(None if names and column == tags and field == "_" else field.strip())
     if not columns[DOCUMENT]:
         raise UserError(f"File '{path}' has no sentences; expected a word and its tag in each line.")
+    return datasets.Dataset.from_dict(columns)
+
+
+def read_lines(path: Path, advice: str) -> Dataset:
+    """Read plain text: a row for each line with its ``text``, and the number of its ``document``.
+
+    Blank lines end a document, and so does a file.
+
+    Args:
+        path: The file, or a folder with ``.txt`` files.
+        advice: What to do if it is missing, as the end of a sentence.
+
+    Raises:
+        UserError: If it cannot be read, or has no text.
+    """
+    import datasets
+
+    columns: dict[str, list[Any]] = {TEXT: [], DOCUMENT: []}
+    document = 0
+    for file in sorted(path.glob("*.txt")) if path.is_dir() else [path]:
+        for _, line in numbered_lines(file, advice, "the text"):
+            if line.strip():
+                columns[TEXT].append(line.strip())
+                columns[DOCUMENT].append(document)
+            elif document in columns[DOCUMENT][-1:]:
+                document += 1
+        document += document in columns[DOCUMENT][-1:]
+    if not columns[TEXT]:
+        raise UserError(f"'{path}' has no text; expected a text in each line{', in .txt files' * path.is_dir()}.")
     return datasets.Dataset.from_dict(columns)
 
 

@@ -1,0 +1,67 @@
+"""Plain text, whose words are predicted: files, folders, documents, and what is refused."""
+
+from pathlib import Path
+
+import datasets
+import pytest
+
+from bertsecrets.data.inferred import inferred_task
+from bertsecrets.data.sources import SourceConfig, make_source
+from bertsecrets.data.task import Task, task_from_config
+from bertsecrets.errors import UserError
+
+TRAINING = {"learning_rate": 5e-5, "batch_size": 32, "max_epochs": 3, "max_length": 128}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def config(path: Path, **settings: object) -> SourceConfig:
+    defaults = {"source": "text", "path": str(path), "text": "text", "label": "label"}
+    return SourceConfig.read("data", defaults | settings)
+
+
+def task_of(config: SourceConfig, **keys: object) -> Task:
+    return task_from_config({**inferred_task(config, "all"), **keys, "training": TRAINING})
+
+
+def test_each_line_is_a_text_and_blank_lines_end_documents(tmp_path: Path) -> None:
+    path = tmp_path / "novel.txt"
+    path.write_text('\n"It was, well;\tnight."\r\nThe end.\n\n\n  \nAgain. \n', "utf-8")
+    own = config(path, group="document")
+    task = task_of(own)
+    assert (task.name, task.kind, task.texts, task.labels) == ("novel", "masked", 1, ())
+    assert task.metrics == ("masked_accuracy", "pseudo_log_likelihood")
+    rows = make_source(own, task).examples("all")
+    assert [row.texts for row in rows] == [('"It was, well;\tnight."',), ("The end.",), ("Again.",)]
+    first, second, third = (row.group for row in rows)
+    assert first == second != third
+
+
+def test_the_files_of_a_folder_are_documents(tmp_path: Path) -> None:
+    for name, text in (("b.txt", "three\n"), ("a.txt", "one\ntwo\n"), ("c.md", "not read\n")):
+        (tmp_path / name).write_text(text, "utf-8")
+    own = config(tmp_path, group="document")
+    rows = make_source(own, task_of(own, kind="each_masked")).examples("all")
+    assert [row.texts[0] for row in rows] == ["one", "two", "three"]
+    assert [row.group == rows[0].group for row in rows] == [True, True, False]
+
+
+def test_what_has_no_text_or_needs_labels_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty.txt"
+    path.write_text("\n \n", "utf-8")
+    with pytest.raises(UserError, match=r"empty.txt' has no text; expected a text in each line"):
+        make_source(config(path), task_of(config(path))).examples("all")
+    with pytest.raises(UserError, match=r"expected a text in each line, in .txt files"):
+        make_source(config(tmp_path / "none"), _made(tmp_path / "none")).examples("all")
+    path.write_text("a cat\na dog\n", "utf-8")
+    classes = task_of(config(path), kind=None, labels=["bad", "good"], metrics=["accuracy"])
+    with pytest.raises(UserError, match=r"texts without labels, which kind 'sequence' needs; set task.kind=masked"):
+        make_source(config(path), classes).examples("all")
+
+
+def _made(folder: Path) -> Task:
+    folder.mkdir()
+    return task_of(config(folder))
