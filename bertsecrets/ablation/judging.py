@@ -19,6 +19,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, KINDS, Kind
 from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.formatting import metric_label
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.student import mean_limits
 
@@ -204,8 +205,8 @@ def _grids(plan: Plan, rows: Sequence[dict[str, Any]], kinds: Sequence[Kind], mo
         columns = [
             Column(
                 f"{metric}{mode}{kind.suffix}",
-                f"change of {metric} without {kind.without} ({plan.mode})",
-                f"change of {metric}",
+                f"change of {metric_label(metric)} without {kind.without} ({plan.mode})",
+                f"change of {metric_label(metric)}",
             )
             for metric in metrics
         ]

@@ -15,15 +15,13 @@ from bertsecrets.present.wandb import STEP
 from bertsecrets.results.files import write_text
 from bertsecrets.results.verdicts import WORDS
 from bertsecrets.sweeps.output_folder import keep_results
+from bertsecrets.task_heads import METRICS
 
-_SCORES = [f"val/{metric}" for metric in ("accuracy", "f1", "macro_f1", "auc", "matthews", "pearson", "spearman")]
-_SCORES += ["mnli_m/accuracy", "mnli_mm/accuracy"]
+_SCORES = [*(f"val/{metric}" for metric in METRICS), "mnli_m/accuracy", "mnli_mm/accuracy"]
 _DRIFT = ["drift/cosine/heatmap", "drift/jensen_shannon/heatmap"]
 _EFFECTS = ["ablation/worst_delta", *map(counted_verdict, WORDS)]
 _EFFECT_PICTURES = {
-    "effect of disabling": [
-        f"ablation/{metric}/heatmap" for metric in ("accuracy", "f1", "macro_f1", "matthews", "pearson")
-    ],
+    "effect of disabling": [f"ablation/{metric}/heatmap" for metric in METRICS],
     "drift against effect of disabling": ["figures/drift_against_ablation"],
 }
 _TRAINING = ["train/loss", "train/learning_rate"]

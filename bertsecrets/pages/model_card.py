@@ -33,6 +33,7 @@ from bertsecrets.results.formatting import (
     low_to_high,
     markdown_table,
     markdown_text,
+    metric_label,
     number,
     p_value,
     visible,
@@ -325,7 +326,7 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
                     p_value(row["p_needed"]),
                 ]
             )
-        change = f"change of {rows[0]['metric']}, points"
+        change = f"change of {metric_label(rows[0]['metric'])}, points"
         parts += [
             f"Needed heads{rest}:",
             markdown_table(

@@ -40,7 +40,7 @@ from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.disabled import latest_rows
 from bertsecrets.results.files import in_command, write_text
-from bertsecrets.results.formatting import counted, number, points
+from bertsecrets.results.formatting import counted, have, number, points
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
@@ -206,7 +206,7 @@ def answer(planned: Planned, costs: Costs | None = None) -> str:
         first = f"Each of the {len(pilot.layers)} heads has a verdict in each run."
     else:
         examples = planned.examples(planned.settled[1])
-        share = f"{POWER:.0%} of the {undecided} heads without a verdict".replace("%", " %")
+        share = f"{POWER:.0%} of the {counted(undecided, 'head')} without a verdict".replace("%", " %")
         first = (
             f"To settle {share}: about {rounded(examples):,} examples "
             f"({range_in_words(*map(finite, planned.examples_range()))}), including the pilot's "
@@ -244,15 +244,16 @@ def _seeds_in_words(planned: Planned, costs: Costs | None) -> str:
             seeds,
         ),
     )
-    open_heads = round(planned.undecided[cheapest])
+    count = round(planned.undecided[cheapest])
+    open_heads = f"{counted(count, 'head')} {have(count)}"
     if math.isinf(several[cheapest]):
         return (
-            f"Over seeds, {open_heads} heads have no verdict, and not even {max(several)} seeds with "
+            f"Over seeds, {open_heads} no verdict, and not even {max(several)} seeds with "
             f"{planned.sizes[-1]:,} examples settle {POWER:.0%} of them."
         ).replace("0%", "0 %")
     with_examples = [seeds for seeds in several if math.isfinite(several[seeds])]
     text = (
-        f"Over seeds, {open_heads} heads have no verdict; the cheapest way to settle {POWER:.0%} of them is {cheapest} "
+        f"Over seeds, {open_heads} no verdict; the cheapest way to settle {POWER:.0%} of them is {cheapest} "
         f"seeds with about {rounded(several[cheapest]):,} examples "
         f"each{_time(planned, costs, cheapest, several[cheapest])}"
     ).replace("0%", "0 %")

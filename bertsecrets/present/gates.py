@@ -10,7 +10,7 @@ from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section, Table
 from bertsecrets.pruning.experiment import GATE, OPEN, SHUT
 from bertsecrets.pruning.rows import GateFits, PathPoint
-from bertsecrets.results.formatting import counted, number, percent
+from bertsecrets.results.formatting import counted, metric_label, number, percent
 from bertsecrets.results.views import MeasureView
 
 FACILITATING, INTERFERING, IRRELEVANT, UNDECIDED = "facilitating", "interfering", "irrelevant", "undecided"
@@ -57,14 +57,14 @@ def _frozen_section(view: MeasureView) -> Section | None:
                     "highest": lambda point: percent(point.change.high),
                     "loss": lambda point: number(point.loss),
                 },
-                f"The path: {fits.metric} {number(fits.score)}, loss {number(fits.loss)} with all heads; limits at "
-                f"{fits.level:.0%}",
+                f"The path: {metric_label(fits.metric)} {number(fits.score)}, loss {number(fits.loss)} with all heads; "
+                f"limits at {fits.level:.0%}",
             )
         )
         blocks.append(
             block(
                 f"{view.name}_path",
-                f"Change of {fits.metric} by heads kept: gates of the frozen model",
+                f"Change of {metric_label(fits.metric)} by heads kept: gates of the frozen model",
                 pruning_curves,
                 "Each point is a fit with a stronger penalty; heads are kept or removed entirely.",
                 points=[CurvePoint("gates", point.kept, point.change) for point in path],

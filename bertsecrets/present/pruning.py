@@ -21,6 +21,7 @@ from bertsecrets.results.formatting import (
     counted,
     listed,
     low_to_high,
+    metric_label,
     number,
     p_value,
     percent,
@@ -58,7 +59,7 @@ def section(view: MeasureView) -> Section | None:
         [
             block(
                 "pruning",
-                f"Change of {search.metric} by heads kept",
+                f"Change of {metric_label(search.metric)} by heads kept",
                 pruning_curves,
                 _ORDERS,
                 points=curve_points(pruned),
@@ -115,14 +116,14 @@ def answer_in_words(pruned: Pruned) -> str:
     """The outcome in a few words, as the title of the page: the loss that is excluded, or its upper bound."""
     search, chosen = pruned.search, pruned.chosen
     verdict = (
-        f"a loss of {search.metric} of {in_points(search.margin)} or more {_verdict(pruned)}"
+        f"a loss of {metric_label(search.metric)} of {in_points(search.margin)} or more {_verdict(pruned)}"
         f"{lost_most_in_words(pruned.groups)}."
     )
     removed = f"{search.heads - chosen.kept} of {search.heads} heads"
     if chosen.holds and not chosen.asked:
         how = "with fine-tuning" if search.recovery_epochs else "without training"
         return f"{removed} can be removed together, {how}: {verdict}"
-    at_most = f"{search.metric} loses at most {number(rounded_up(chosen.bound), 1)} points"
+    at_most = f"{metric_label(search.metric)} loses at most {number(rounded_up(chosen.bound), 1)} points"
     start = f"With {chosen.kept} of {search.heads} heads"
     if not chosen.asked:
         start = f"With {removed} removed together and {'fine-tuning' if search.recovery_epochs else 'no training'}"
@@ -144,8 +145,9 @@ def guarantee_in_words(pruned: Pruned) -> str:
         f"{search.heads - chosen.kept} of {search.heads} heads can be removed together: with the other {chosen.kept}"
     )
     return (
-        f"{removed if chosen.holds and not chosen.asked else f'With {kept}'}, a loss of {search.metric} of "
-        f"{in_points(search.margin)} or more {_verdict(pruned)}, at {search.confidence:.0%} confidence on {examples} "
+        f"{removed if chosen.holds and not chosen.asked else f'With {kept}'}, a loss of "
+        f"{metric_label(search.metric)} of {in_points(search.margin)} or more "
+        f"{_verdict(pruned)}, at {search.confidence:.0%} confidence on {examples} "
         f"(observed change {percent(chosen.change)}, a loss above {number(rounded_up(chosen.bound), 1)} ruled out)"
         f"{_needed(pruned)}{lost_most_in_words(pruned.groups)}."
     )
@@ -250,7 +252,7 @@ def _knee(pruned: Pruned) -> tuple[list[Point], int]:
 
 def knee_in_words(pruned: Pruned) -> str:
     """Where the loss of the chosen order starts: from there on, the interval of every smaller model is below 0."""
-    metric, total = pruned.search.metric, pruned.search.heads
+    metric, total = metric_label(pruned.search.metric), pruned.search.heads
     points, start = _knee(pruned)
     if not points:
         return ""
@@ -339,9 +341,9 @@ def _costs_table(pruned: Pruned) -> Table:
         pruned.order,
         columns,
         f"Heads removed by {pruned.order[0].label}: parameters and FLOPs (one example of {search.length} tokens) as "
-        f"shares of the original model's {search.parameters:,} and {search.flops:,}{timed}; {search.metric} "
-        f"{number(search.score)}, loss {number(search.loss)} with all heads; p-value of the test of "
-        f"{pruned.chosen.kept} heads {p_value(pruned.chosen.p_margin)}",
+        f"shares of the original model's {search.parameters:,} and {search.flops:,}{timed}; "
+        f"{metric_label(search.metric)} {number(search.score)}, loss {number(search.loss)} with all heads; "
+        f"p-value of the test of {pruned.chosen.kept} heads {p_value(pruned.chosen.p_margin)}",
     )
 
 
@@ -364,8 +366,8 @@ def _scores_table(pruned: Pruned) -> Table:
     return Table(
         ["heads kept", *by_score],
         rows,
-        f"Change of {pruned.search.metric} in points by score, in parentheses its {pruned.search.confidence:.0%} "
-        f"interval{random}",
+        f"Change of {metric_label(pruned.search.metric)} in points by score, in parentheses "
+        f"its {pruned.search.confidence:.0%} interval{random}",
     )
 
 
@@ -381,7 +383,7 @@ def _costs_figure(pruned: Pruned) -> FigureBlock:
         shares[f"ms at batch {batch}"] = [1 / timing.speedup for timing in pruned.timings if timing.batch == batch]
     return block(
         "pruning_costs",
-        f"Change of {search.metric} by cost, heads removed by {points[0].label}",
+        f"Change of {metric_label(search.metric)} by cost, heads removed by {points[0].label}",
         pruning_costs,
         "Parameters and FLOPs are counted; latencies are measured on models with the heads cut out of the weights.",
         changes=[point.change for point in points],
@@ -413,7 +415,7 @@ def comparison(compared: Comparison) -> Section | None:
             )
             rows.append([condition, labels[score], str(len(runs)), str(half), *cells])
         if len(runs) > 1:
-            alt = f"Line chart: mean change of {runs[0].search.metric} by number of heads kept."
+            alt = f"Line chart: mean change of {metric_label(runs[0].search.metric)} by number of heads kept."
             name = f"pruning_{len(blocks)}"
             blocks.append(FigureBlock(name, curves_over_seeds(condition, runs, intervals), _ORDERS, alt))
     if not findings:
@@ -439,9 +441,9 @@ def _removed_in_words(condition: str, runs: Sequence[Pruned]) -> str:
         examples += " not used for choosing them"
     return (
         f"{condition}: {listed(removed)} of {search.heads} heads can be removed in "
-        f"{f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} with a loss of {search.metric} of "
-        f"{in_points(search.margin)} or more ruled out at {search.confidence:.0%} confidence on "
-        f"{examples}{' (0: none)' if '0' in removed else ''}."
+        f"{f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} with a loss of "
+        f"{metric_label(search.metric)} of {in_points(search.margin)} or more ruled out at "
+        f"{search.confidence:.0%} confidence on {examples}{' (0: none)' if '0' in removed else ''}."
     )
 
 
@@ -483,7 +485,7 @@ def curves_over_seeds(
             for kept, point in points.items()
         ],
         margin=search.margin,
-        title=f"{name}: change of {search.metric} by heads kept, {seeds_in_words(len(runs))}",
+        title=f"{name}: change of {metric_label(search.metric)} by heads kept, {seeds_in_words(len(runs))}",
         count=search.examples,
         level=_LEVEL,
         over="seeds",

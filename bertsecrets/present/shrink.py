@@ -15,7 +15,7 @@ from bertsecrets.present.report.content import FigureBlock, NextStep, Section, T
 from bertsecrets.pruning.rows import Group, Layer, MetricTest, ShrinkSearch, Shrunk, Smaller
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.files import copied
-from bertsecrets.results.formatting import MISSING, counted, number, p_value, rounded_up
+from bertsecrets.results.formatting import MISSING, counted, metric_label, number, p_value, rounded_up
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.views import MeasureView
@@ -78,7 +78,7 @@ def summary_in_words(shrunk: Shrunk) -> str:
 
 
 def _scores(test: MetricTest) -> str:
-    return f"{test.metric} {number(test.whole)} → {number(test.smaller)}"
+    return f"{metric_label(test.metric)} {number(test.whole)} → {number(test.smaller)}"
 
 
 def _verdict(smaller: Smaller, search: ShrinkSearch) -> str:
@@ -301,11 +301,11 @@ def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
             limits_2A = 100 * np.array([[0.0, 0.0], *([-test.bound, test.high] for test in tests)]).T
             colour = ACCENTS[index % len(ACCENTS)]
             reach_2A = np.abs(limits_2A - change_A)
-            axes.errorbar(speed_A, change_A, reach_2A, fmt="o-", color=colour, capsize=3, label=metric)
+            axes.errorbar(speed_A, change_A, reach_2A, fmt="o-", color=colour, capsize=3, label=metric_label(metric))
             constant = next((line.baseline for line in scores.lines() if line.name.endswith(f"/{metric}")), np.nan)
             if np.isfinite(constant):
                 change = 100 * (constant - tests[0].whole)
-                constants.append(f"{metric} {number(constant)}, {number(change, 1)} points")
+                constants.append(f"{metric_label(metric)} {number(constant)}, {number(change, 1)} points")
                 if change > limits_2A.min() - 1:
                     axes.axhline(change, color=colour, linewidth=0.8, linestyle=":")
         for smaller in shrunk.attempts:

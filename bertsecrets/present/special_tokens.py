@@ -16,7 +16,7 @@ from bertsecrets.present.kit import block, intervals, name_of, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value, percent
+from bertsecrets.results.formatting import MISSING, low_to_high, metric_label, number, p_value, percent
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import LEVEL, MeasureView
 
@@ -177,7 +177,7 @@ def blocking(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            f"With {_what(row)} blocked in all heads, {row.metric} changes by {row.change:+points} on "
+            f"With {_what(row)} blocked in all heads, {metric_label(row.metric)} changes by {row.change:+points} on "
             f"{row.change.n:,} examples: {_EFFECT.get(row.verdict, 'inconclusive')}."
             for row in rows
         ],
@@ -208,7 +208,9 @@ def blocking_table(rows: Sequence[Blocked], seeds: int = 1) -> Table:
         "changed predictions, %": lambda row: percent(row.flips),
         "verdict": lambda row: words[row.verdict],
     }
-    return table(rows, columns, f"All heads at once; {first.metric} with nothing blocked: {number(first.baseline)}")
+    return table(
+        rows, columns, f"All heads at once; {metric_label(first.metric)} with nothing blocked: {number(first.baseline)}"
+    )
 
 
 def blocking_figure(name: str, rows: Sequence[Blocked], seeds: int = 1) -> FigureBlock:
@@ -218,7 +220,7 @@ def blocking_figure(name: str, rows: Sequence[Blocked], seeds: int = 1) -> Figur
         name,
         "Change of score with attention blocked in all heads",
         partial(intervals, rows, _what, _points),
-        unit=f"change of {first.metric} (points)",
+        unit=f"change of {metric_label(first.metric)} (points)",
         note=f"lines: {first.level:.0%} intervals over {over}; {sample_size(first.change.n)}",
     )
 

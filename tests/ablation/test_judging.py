@@ -32,7 +32,7 @@ def test_single_heads_and_all_but_one_are_grids_with_a_column_for_each_metric() 
     assert alone.measure == but_one.measure == "ablation"
     assert alone.described == (
         Column("accuracy_zero", "change of accuracy without the head (zero)", "change of accuracy"),
-        Column("f1_zero", "change of f1 without the head (zero)", "change of f1"),
+        Column("f1_zero", "change of F1 without the head (zero)", "change of F1"),
     )
     assert but_one.columns == ("accuracy_zero_all_but_one", "f1_zero_all_but_one")
     for grid, first in ((alone, 0), (but_one, 2)):
