@@ -206,7 +206,9 @@ def answer(planned: Planned, costs: Costs | None = None) -> str:
         first = f"Each of the {len(pilot.layers)} heads has a verdict in each run."
     else:
         examples = planned.examples(planned.settled[1])
-        share = f"{POWER:.0%} of the {counted(undecided, 'head')} without a verdict".replace("%", " %")
+        share = "the head without a verdict"
+        if undecided > 1:
+            share = f"{POWER:.0%} of the {undecided} heads without a verdict".replace("%", " %")
         first = (
             f"To settle {share}: about {rounded(examples):,} examples "
             f"({range_in_words(*map(finite, planned.examples_range()))}), including the pilot's "
@@ -246,14 +248,15 @@ def _seeds_in_words(planned: Planned, costs: Costs | None) -> str:
     )
     count = round(planned.undecided[cheapest])
     open_heads = f"{counted(count, 'head')} {have(count)}"
+    them = "it" if count == 1 else f"{POWER:.0%} of them"
     if math.isinf(several[cheapest]):
         return (
             f"Over seeds, {open_heads} no verdict, and not even {max(several)} seeds with "
-            f"{planned.sizes[-1]:,} examples settle {POWER:.0%} of them."
+            f"{planned.sizes[-1]:,} examples settle {them}."
         ).replace("0%", "0 %")
     with_examples = [seeds for seeds in several if math.isfinite(several[seeds])]
     text = (
-        f"Over seeds, {open_heads} no verdict; the cheapest way to settle {POWER:.0%} of them is {cheapest} "
+        f"Over seeds, {open_heads} no verdict; the cheapest way to settle {them} is {cheapest} "
         f"seeds with about {rounded(several[cheapest]):,} examples "
         f"each{_time(planned, costs, cheapest, several[cheapest])}"
     ).replace("0%", "0 %")
