@@ -99,7 +99,7 @@ def test_seeds_are_compared_judged_and_planned(kind: Kind, run: Path, other_seed
         judged = door("train", "--config-name=compare", both, folder, condition)
         assert judged.returncode == status, judged.stderr
     page = (tmp_path / "compared" / "comparison.html").read_text("utf-8")
-    assert metric_label(kind.metrics[0]) in page
+    assert f"val/{kind.metrics[0]}" in page
     planned = door("train", "--config-name=plan", both, f"hydra.run.dir={tmp_path / 'planned'}")
     if kind.task == "demo_questions":
         assert "has examples in groups (data.group), but a plan counts independent examples" in planned.stderr
