@@ -89,7 +89,7 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
     if run_of(model) is not None:
         # A run records its columns.
         return [f"data.eval_path={quoted(os.path.abspath(path))}"]
-    kind = FORMATS.get(path.suffix.lower(), "csv")
+    kind = {**FORMATS, ".txt": TEXT}.get(path.suffix.lower(), "csv")
     if path.is_dir():
         kind = TEXT if any(path.glob("*.txt")) else "hub"
     added = [f"data={kind}", f"data.path={quoted(str(path))}"]

@@ -65,3 +65,21 @@ def test_what_has_no_text_or_needs_labels_is_refused(tmp_path: Path) -> None:
 def _made(folder: Path) -> Task:
     folder.mkdir()
     return task_of(config(folder))
+
+
+@pytest.mark.parametrize(
+    ("source", "train", "evaluated", "columns"),
+    [
+        ("columns", "a O\nb B-A\n\nc O\n", "d O\ne B-A\n", {"text": "0", "label": "-1"}),
+        ("csv", "text,label\ngood,yes\nbad,no\n", "text,label\nfine,yes\n", {}),
+    ],
+)
+def test_evaluation_files_named_txt_have_the_format_of_the_training_rows(
+    source: str, train: str, evaluated: str, columns: dict[str, str], tmp_path: Path
+) -> None:
+    path, other = tmp_path / "train.txt", tmp_path / "valid.txt"
+    path.write_text(train, "utf-8")
+    other.write_text(evaluated, "utf-8")
+    own = config(path, source=source, eval_path=str(other), **columns)
+    (row,) = make_source(own, task_of(own)).examples("validation")
+    assert row.texts[0] == {"columns": "d e", "csv": "fine"}[source]

@@ -39,7 +39,6 @@ TEXT = "text"
 """Plain text, without labels."""
 
 FORMATS = {
-    ".txt": TEXT,
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",
@@ -47,7 +46,7 @@ FORMATS = {
     ".json": "jsonl",
     **dict.fromkeys((".conll", ".conllu", ".conllx", ".bio", ".iob", ".iob2"), "columns"),
 }
-"""Ends of files that tell their format."""
+"""Ends of files that tell their format; a .txt file may have any."""
 
 LONGEST_TEXT = 1_000_000
 """Characters of a row or a text; a tokenizer needs 60 bytes of memory for each."""
