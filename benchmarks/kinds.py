@@ -96,7 +96,7 @@ def measured(kind: str, rows: Sequence[tuple[list[str], list[str]]], count: int)
         num_attention_heads=HEADS,
         intermediate_size=4 * WIDTH,
     )
-    config.num_labels = TAGS
+    config.num_labels = 2 if kind == "answers" else TAGS
     model = getattr(transformers, TASK_HEADS[kind].auto).from_config(config).eval()
     asked = batches(kind, chosen, tokenizer)
     engine = Engine(model, Plan("uniform", LAYERS, HEADS, tuple(every_head(LAYERS, HEADS))))

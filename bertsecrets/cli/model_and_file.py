@@ -89,18 +89,21 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
     if run_of(model) is not None:
         # A run records its columns.
         return [f"data.eval_path={quoted(os.path.abspath(path))}"]
-    kind = {**FORMATS, ".txt": TEXT}.get(path.suffix.lower(), "csv")
+    # Slow imports that only files need.
+    from bertsecrets.data.sources.table import file_columns
+
+    kind = FORMATS.get(path.suffix.lower(), "csv")
     if path.is_dir():
-        kind = TEXT if any(path.glob("*.txt")) else "hub"
+        kind = TEXT if all(inside.suffix == ".txt" for inside in path.iterdir()) else "hub"
+    elif path.suffix.lower() == ".txt" and not all(find_columns(file_columns(path, "csv"))):
+        # Without a header that names texts and labels, each line is a text.
+        kind = TEXT
     added = [f"data={kind}", f"data.path={quoted(str(path))}"]
     if kind == "columns" and path.suffix == ".conllu":
         of_treebank = {"data.text": "form", "data.label": "upos"}
         return [*added, *(f"{key}={name}" for key, name in of_treebank.items() if key not in keys)]
     if kind in ("hub", "columns", TEXT):
         return added
-    # A slow import that only files need.
-    from bertsecrets.data.sources.table import file_columns
-
     columns = file_columns(path, kind)
     texts, label = find_columns(columns)
     for key, column in (("data.text", texts), ("data.label", label)):
