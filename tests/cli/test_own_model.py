@@ -104,7 +104,7 @@ def test_the_words_of_a_plain_text_are_predicted_by_a_masked_language_model(tiny
     table = pandas.read_parquet(out / "ablation.parquet")
     assert {*table["metric"]} == {"masked_accuracy", "pseudo_log_likelihood"}
     assert {*table["count"]} == {40}
-    (tmp_path / "table.txt").write_text("review\tstars\nfine\tgood\n", "utf-8")
+    (tmp_path / "table.txt").write_text("review\tstars\nfine\tgood\npoor\tbad\nfair\tgood\nlong\tbad\n", "utf-8")
     (tmp_path / "novels").mkdir()
     (tmp_path / "novels" / "one.txt").write_text("Call me Ishmael.\n", "utf-8")
     for name, source in (("texts.txt", "data=text"), ("table.txt", "data=csv"), ("novels", "data=text")):
