@@ -23,7 +23,6 @@ from torch import Tensor, distributed, nn
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData, sample_positions, sample_rows
 from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler
-from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
@@ -58,7 +57,7 @@ class SplitBatches:
 
     def __init__(
         self,
-        split: EncodedSplit | SentencePairs,
+        split: EncodedSplit,
         batch_size: int,
         positions: Sequence[int] | None = None,
         rank: int = 0,
@@ -129,7 +128,7 @@ class Context:
     model: nn.Module
     task: Task
     evaluation: str
-    split: EncodedSplit | SentencePairs
+    split: EncodedSplit
     load: Callable[[Sequence[int]], Batches]
     reference: Callable[[int], Reference]
     batch_size: int = 32
@@ -182,7 +181,7 @@ class Context:
         cls,
         model: nn.Module,
         task: Task,
-        split: EncodedSplit | SentencePairs,
+        split: EncodedSplit,
         batch_size: int,
         evaluation: str = "val",
         reference: EncodedSplit | None = None,
@@ -197,9 +196,7 @@ class Context:
         """
 
         def sample(max_examples: int) -> Reference:
-            examples = split if reference is None else reference
-            assert isinstance(examples, EncodedSplit)
-            return Reference.sample(examples, max_examples)
+            return Reference.sample(split if reference is None else reference, max_examples)
 
         load = partial(SplitBatches, split, batch_size)
         return cls(model, task, evaluation, split, load, sample, batch_size, **options)
@@ -385,7 +382,7 @@ class Analysis(ABC):
             raise UserError(
                 f"Task '{context.task.name}' has no labels, so {self.without_labels}; choose a labelled task."
             )
-        if self.of_whole_texts and context.task.head.statistics:
+        if self.of_whole_texts and (context.task.head.statistics or context.task.head.in_parts):
             raise UserError(
                 f"{type(self).__name__} needs one prediction per text, but a model of task '{context.task.name}' "
                 f"(kind {context.task.head.kind}) makes several; use analysis=disable or analysis=gradient_importance."

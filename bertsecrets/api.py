@@ -31,7 +31,6 @@ from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.groups import with_groups
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.sampler import BucketedTrainSampler
-from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.sources.base import check_characters, read_answers
 from bertsecrets.data.sources.demo import DEMO_TASKS, demo_examples
 from bertsecrets.data.tags import check_scored, note_on_tags, tagged_examples, tagged_windows
@@ -55,9 +54,11 @@ from bertsecrets.settings import CONF, meanings, shown
 from bertsecrets.task_heads import kind_of
 from bertsecrets.task_heads.answers import AnswerHead
 from bertsecrets.task_heads.base import TaskHead, output_of
+from bertsecrets.task_heads.choice import ChoiceHead
 from bertsecrets.task_heads.labels import Answers
 from bertsecrets.task_heads.masked import MaskedHead
 from bertsecrets.task_heads.sequence import SEQUENCE
+from bertsecrets.task_heads.similarity import SIMILARITY
 from bertsecrets.task_heads.tokens import TokenHead
 
 _PLANS = tuple(kind.plan for kind in COMPONENTS)
@@ -317,9 +318,11 @@ def disable(
         model: Any Hugging Face encoder with a task head (sequence or token classification, question answering, masked
             language model), or a sentence-embedding model; it is not modified.
         tokenizer: Its fast tokenizer.
-        texts: Sentences or pairs of sentences; for token classification, one list of words per sentence.
+        texts: Sentences or pairs of sentences; for token classification, one list of words per sentence; for multiple
+            choice, pairs of a text and its list of choices.
         labels: One class per text, as an index or as a name from ``model.config.id2label``; a score if the model has
-            one output or embeds sentences. For token classification, one list of tags per sentence. For question
+            one output or embeds sentences. For token classification, one list of tags per sentence. For multiple
+            choice, the index of the right choice. For question
             answering, where texts are pairs of question and text, the answer as it occurs in the text, a list of gold
             answers, or None if there is none. None for a masked language model, which predicts 15 % of the tokens.
         plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all heads of a
@@ -384,7 +387,7 @@ def disable(
         check_embedder_mode(ablation)
         longest = _longest(unwrap(model), max_length)
         examples = _grouped(_examples(model, tokenizer, labelled, None), group)
-        sentences = SentencePairs(examples, tokenizer, longest)  # type: ignore[arg-type]
+        sentences = EncodedSplit(examples, tokenizer, longest, head=SIMILARITY)  # type: ignore[arg-type]
         context = Context.of_split(model, task, sentences, _whole(batch_size, "batch_size"))
         check_answers(model, sentences[[0]].to(unwrap(model).device).inputs())
         return _disabled(context, plans, ablation)
@@ -508,7 +511,7 @@ def _disabled(context: Context, plans: Sequence[str], ablation: AblationSettings
     with evaluating(context.encoder.model):
         judged = DisableAnalysis(list(plans), ablation).judged(context)
     assert judged is not None
-    if context.task.head.classifies:
+    if context.task.head.classifies and not context.task.head.in_parts:
         names = _output_names(context.encoder.model)
         outcomes = judged.outcomes
         other = other_classes(context.task.head.predictions(outcomes.clean_NC), outcomes.label_N.long(), names, names)
@@ -579,6 +582,14 @@ def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: st
                     f"{embeds if isinstance(model, SentenceEmbedder) else ''}."
                 )
         return values
+    if _chooses(model):
+        most = len(_places(texts)) - 1
+        for value in values:
+            if not _is_whole(value) or not 0 <= value <= most:
+                raise UserError(
+                    f"Label {value!r} is not the place of a choice; expected a whole number from 0 to {most}."
+                )
+        return [int(value) for value in values]
     outputs = _output_names(model)
     # Numbers that occur in names of outputs, such as '1 star', are names; others are indices.
     called = [name_of_number(value, outputs) if _is_whole(value) else None for value in values]
@@ -627,7 +638,24 @@ def _is_whole(label: Any) -> bool:
 
 
 def _gives_scores(model: PreTrainedModel) -> bool:
-    return isinstance(model, SentenceEmbedder) or int(getattr(model.config, "num_labels", 0)) == 1
+    one_output = int(getattr(model.config, "num_labels", 0)) == 1 and not _chooses(model)
+    return isinstance(model, SentenceEmbedder) or one_output
+
+
+def _chooses(model: PreTrainedModel) -> bool:
+    return kind_of(type(model).__name__) is ChoiceHead
+
+
+def _places(texts: Sequence[Any]) -> tuple[str, ...]:
+    """The numbers of the choices of each text; raises UserError unless it has two or more, as many as the others."""
+    for text in texts:
+        of_choices = not isinstance(text, str) and len(text) == 2 and isinstance(text[1], list | tuple)
+        if not of_choices or len(text[1]) < 2 or len(text[1]) != len(texts[0][1]):
+            raise UserError(
+                f"Text {text!r} has no choices, one, or not as many as the first text; give ('text', ['choice', "
+                "'choice'])."
+            )
+    return tuple(str(place) for place in range(len(texts[0][1]) if texts else 0))
 
 
 def _output_names(model: PreTrainedModel) -> list[str]:
@@ -639,6 +667,10 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[Any], 
     kind = kind_of(type(model).__name__)
     if kind is AnswerHead:
         task = Task(name="texts", kind=kind.kind, metrics=(metric or "exact_match",), texts=2)
+        check_metrics(task)
+        return task
+    if kind is ChoiceHead:
+        task = Task(name="texts", kind=kind.kind, metrics=(metric or "accuracy",), texts=1, labels=_places(texts))
         check_metrics(task)
         return task
     embeds, regression = isinstance(model, SentenceEmbedder), _gives_scores(model)
@@ -707,9 +739,13 @@ def _examples(
     if not labelled:
         raise UserError("texts is empty; give at least one sentence or pair of sentences.")
     sentences: list[tuple[str, ...]] = []
+    with_choices = _chooses(network) and not isinstance(labelled[0][0][-1], str)
     for text, _ in labelled:
         sentences_of_text = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
-        if not 1 <= len(sentences_of_text) <= 2 or not all(isinstance(part, str) for part in sentences_of_text):
+        if with_choices:
+            sentences_of_text = (text[0], *text[1])
+        most = len(sentences_of_text) if with_choices else 2
+        if not 1 <= len(sentences_of_text) <= most or not all(isinstance(part, str) for part in sentences_of_text):
             raise UserError(
                 f"Text {text!r} is neither a sentence nor a pair of sentences; give 'one' or ('one', 'two')."
             )
@@ -718,7 +754,7 @@ def _examples(
         for part in sentences_of_text:
             check_characters(part)
         sentences.append(sentences_of_text)
-    if len(sentences[0]) == 2 and not isinstance(model, SentenceEmbedder):
+    if len(sentences[0]) > 1 and not isinstance(model, SentenceEmbedder):
         check_segments(tokenizer, network.config, type(network).__name__)
     annotated = _annotations(sentences, pipeline, annotations)
     return [

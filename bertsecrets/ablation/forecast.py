@@ -340,9 +340,10 @@ def _seconds(context: Context, max_examples: int | None, contexts: Sequence[Auto
 
 def _tokens(context: Context, max_examples: int | None) -> int:
     """Number of tokens in this process's batches, including padding."""
-    lengths = context.split.lengths
+    lengths, by_row = context.split.lengths, context.split.by_row
+    rows = 1 if by_row is None else len(by_row) // len(lengths)
     batches = context.batches(max_examples)
-    return sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler)
+    return rows * sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler)
 
 
 def _nominal_seconds(encoder: Encoder, tokens: int) -> float:

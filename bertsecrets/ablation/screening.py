@@ -113,6 +113,8 @@ def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
         return f"{task.name} is scored by predicted numbers, all of which change"
     if task.head.statistics:
         return f"the predictions of task {task.name} (kind {task.head.kind}) are not the logits of a single class"
+    if task.head.in_parts:
+        return f"an example of task {task.name} (kind {task.head.kind}) is read in several passes"
     if find_mode(plan.mode).needs & (PER_TOKEN | {ModeNeed.DONORS}):
         return f"mode '{plan.mode}' takes several passes per pair"
     if not continues(encoder):

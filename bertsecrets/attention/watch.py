@@ -12,7 +12,6 @@ from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, f
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast, Encoder, describe, evaluating, unwrap
 from bertsecrets.models.families.base import AttentionSite
-from bertsecrets.task_heads.sequence import watched_part
 
 Observer = Callable[[int, Tensor], None]
 
@@ -113,7 +112,7 @@ def capture(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Tensor]:
             maps[row].append(attention_BHQK[row][:, real_S][:, :, real_S].float().cpu())
 
     with evaluating(network), watch(network, observe):
-        watched_part(network)(**inputs)
+        network(**inputs)
     return [torch.stack(layers) for layers in maps]
 
 

@@ -37,10 +37,10 @@ from bertsecrets.sweeps.trust import TARGET, check_links, check_sweep_arguments,
 OWN_DATA = "own"
 """The option of ``conf/task`` for data of the user's own."""
 
-_COLUMNS = ("data.text", "data.label", "data.target", "data.dataset", "data.dataset_config")
+_COLUMNS = ("data.text", "data.choices", "data.label", "data.target", "data.dataset", "data.dataset_config")
 """Keys that define the task; no other task has them."""
 
-_COLUMN_NAMES = ("data.text", "data.label")
+_COLUMN_NAMES = ("data.text", "data.choices", "data.label")
 
 _FILE = "file"
 """The option of ``conf/task`` for a task file."""

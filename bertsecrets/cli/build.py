@@ -33,6 +33,7 @@ from bertsecrets.results.progress import redraws
 from bertsecrets.results.run import Run
 from bertsecrets.results.training_progress import TrainingProgress
 from bertsecrets.settings import Section
+from bertsecrets.task_heads.labels import CHOICE
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,8 @@ def begin(
         UserError: If the tokenizer or the data are missing or do not match the settings.
     """
     pl.seed_everything(settings.keys.seed, workers=True, verbose=False)
-    tokenizer = load_tokenizer(settings.model, pairs=settings.task.texts == 2 and not apart)
+    pairs = settings.task.texts == 2 or settings.task.kind == CHOICE
+    tokenizer = load_tokenizer(settings.model, pairs=pairs and not apart)
     data = make_data(settings, tokenizer, choosing)
     check_rows(settings, data, run_folder())
     return tokenizer, data

@@ -107,6 +107,10 @@ def _telling(
     maps: dict[int, Tensor] = {}
     tokens: dict[int, list[str]] = {}
     for batch, members in _batches(dataset, wanted):
+        if dataset.by_row is not None:
+            # Of an example with several rows, that of the right choice.
+            rows = [int(dataset.examples[member].label) * len(dataset) + member for member in members]
+            batch = dataset.by_row[rows]
         with context.autocast():
             captured = capture(context.model, batch.to(context.device).inputs())
         for row, (position, map_LHQK) in enumerate(zip(members, captured, strict=True)):

@@ -10,6 +10,9 @@ from bertsecrets.data.example import Annotation
 from bertsecrets.task_heads.base import TaskHead
 from bertsecrets.task_heads.sequence import SEQUENCE
 
+_OF_EXAMPLES = ("index_B", "label_B", "group_B")
+"""Tensors with an entry for each example; the others have one for each row."""
+
 
 class Batch:
     """Padded token sequences with their labels, words and annotations.
@@ -23,7 +26,9 @@ class Batch:
         special_BS: Whether the tokenizer added the token ([CLS], [SEP]), bool.
         word_BS: Word number, int64: of the annotation's words if the example has one, else of the tokenizer's. Numbers
             of the second sentence continue those of the first. -1 for special tokens, padding and text outside words.
-        index_B: Index of each example in its split, int64.
+        index_B: Index of each example in its split, int64. Where examples have several rows
+            (:attr:`~bertsecrets.task_heads.base.TaskHead.in_parts`), other tensors have all first rows, then all second
+            ones, and so on.
         label_B: Class indices (int64) or scores (float32), or what else the task head predicts, with an entry for each
             example; None in a split without labels.
         weight: Weight of this process's mean loss (see ``BucketedTrainSampler``).
@@ -67,6 +72,11 @@ class Batch:
         return len(self.index_B)
 
     @property
+    def parts(self) -> int:
+        """Rows of each example."""
+        return len(self.input_ids_BS) // max(1, self.size)
+
+    @property
     def lengths_B(self) -> Tensor:
         """Real tokens of each example, special tokens included."""
         return self.attention_mask_BS.sum(-1)
@@ -79,19 +89,27 @@ class Batch:
 
     def answers(self, output: Tensor) -> Tensor:
         """The answers ``[B, F]`` in a model's output (see :class:`~bertsecrets.task_heads.base.TaskHead`)."""
-        return self.head.together(self.head.answers(self.head.select(output, self.label_B), self.label_B))
+        return self.head.answers(self._of_examples(output), self.label_B)
 
     def predictions(self, output: Tensor) -> Tensor:
         """The predictions in a model's output, one a row, ``[N, C]``."""
-        return self.head.rows(self.head.select(output, self.label_B), self.label_B)
+        return self.head.rows(self._of_examples(output), self.label_B)
 
     def loss(self, output: Tensor) -> Tensor:
         """The training loss of a model's output."""
-        return self.head.loss(self.head.select(output, self.label_B), self.label_B)
+        return self.head.loss(self._of_examples(output), self.label_B)
 
     def losses(self, output: Tensor) -> Tensor:
         """The loss of each example, ``[B]``, from a model's output."""
-        return self.head.losses(self.head.select(output, self.label_B), self.label_B)
+        return self.head.losses(self._of_examples(output), self.label_B)
+
+    def _of_examples(self, output: Tensor) -> Tensor:
+        return self.head.together(self.head.select(output, self.label_B))
+
+    def summed(self, value_RX: Tensor) -> Tensor:
+        """The sums ``[B, ...]`` over the rows of each example."""
+        value_BX: Tensor = value_RX.unflatten(0, (self.parts, self.size)).sum(0)
+        return value_BX
 
     def inputs(self) -> dict[str, Tensor]:
         """The keyword arguments of a transformers model."""
@@ -106,10 +124,13 @@ class Batch:
         """The batch on another device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def rows(self, row_R: Tensor) -> "Batch":
-        """Some examples of the batch, padded as they are; their indices in it, int64."""
+    def rows(self, place_B: Tensor) -> "Batch":
+        """Some examples of the batch, padded as they are; their places in it, int64."""
+        row_R = torch.cat([place_B + part * self.size for part in range(self.parts)])
         fields: dict[str, Any] = {
-            name: value[row_R.to(value.device)] if isinstance(value, Tensor) else value
+            name: value[(place_B if name in _OF_EXAMPLES else row_R).to(value.device)]
+            if isinstance(value, Tensor)
+            else value
             for name, value in vars(self).items()
         }
         if self.annotations:

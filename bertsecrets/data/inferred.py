@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bertsecrets.data.sources.base import HELD_OUT, TEXT, TRAIN, VALIDATION
+from bertsecrets.data.sources.choice_rows import names_of_places
 from bertsecrets.data.sources.factory import FILES, SourceConfig, make_source
 from bertsecrets.data.sources.table import FileSource, HubSource, class_names
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
-from bertsecrets.task_heads.labels import IGNORED, MASKED, TOKENS, parts_of_tag
+from bertsecrets.task_heads.labels import CHOICE, IGNORED, MASKED, TOKENS, parts_of_tag
 
 MOST_CLASSES = 100
 """Most distinct values of a column of classes."""
@@ -73,6 +74,8 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
     where = f"Column '{config.label}' of {source.name}"
     evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
     common = {"texts": len(texts), **task, **layout, "evaluation": {"val": evaluated or otherwise}}
+    if config.choices is not None:
+        return {**common, **_choice([splits[split] for split in (TRAIN, evaluated) if split], config, where)}
     if _is_list(train.features[config.label]):
         judged = [splits[split] for split in (TRAIN, evaluated) if split]
         tags = _tags([split[config.label] for split in judged], train, config, where)
@@ -118,7 +121,9 @@ def _of_text(config: SourceConfig, otherwise: str) -> dict[str, Any]:
 
 def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], FileSource | HubSource, dict[str, Any]]:
     """The layout of a task on some data, their source, and the task's name."""
-    columns = {"texts": texts, "label": config.label}
+    columns: dict[str, Any] = {"texts": texts, "label": config.label}
+    if config.choices is not None:
+        columns["choices"] = [config.choices] if isinstance(config.choices, str) else list(config.choices)
     if config.source in FILES:
         if config.path is None:
             raise UserError(
@@ -188,6 +193,27 @@ def _tags(columns: Sequence[Sequence[Any]], train: Any, config: SourceConfig, wh
     _check_classes(names, where)
     entities = ["entity_f1"] if any(parts_of_tag(name)[0] != "O" for name in names) else []
     return {"labels": names, "metrics": [*entities, "token_accuracy"]}
+
+
+def _choice(splits: Sequence[Any], config: SourceConfig, where: str) -> dict[str, Any]:
+    """The places of the choices, from what their labels call them."""
+    columns = [config.choices] if isinstance(config.choices, str) else [*(config.choices or ())]
+    counts = {len(columns)}
+    if len(columns) == 1:
+        counts = {len(cell) for split in splits for cell in split[columns[0]] if isinstance(cell, list)} or {0}
+    if len(counts) > 1:
+        raise UserError(
+            f"Column '{columns[0]}' has {min(counts)} choices in some rows and {max(counts)} in others; keep rows with "
+            "the same number of choices."
+        )
+    labels = {label for split in splits for label in split.unique(config.label) if label not in (None, -1)}
+    names = class_names(splits[0].features[config.label])
+    named = labels if names is None else {names[label] for label in labels}
+    return {
+        "kind": CHOICE,
+        "labels": names_of_places(named, counts.pop(), columns, where),
+        "metrics": ["accuracy"],
+    }
 
 
 def _target(values: Sequence[Sequence[Any]], config: SourceConfig, where: str, outputs: int) -> dict[str, Any]:

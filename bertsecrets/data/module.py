@@ -19,17 +19,17 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example, Label
 from bertsecrets.data.groups import note_on
 from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
-from bertsecrets.data.sentence_pairs import SentencePairs, sentences_of
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source, text_columns
 from bertsecrets.data.sources.base import ALL, CHOOSING, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.sources.rows import Rows
 from bertsecrets.data.tags import check_scored, note_on_tags, tagged_windows
 from bertsecrets.data.task import Task, Training
-from bertsecrets.data.tokenization import EncodedSplit, written
+from bertsecrets.data.tokenization import EncodedSplit, rows_of, written
 from bertsecrets.data.windows import has_documents, windows
 from bertsecrets.errors import UserError, choices
 from bertsecrets.task_heads.labels import IGNORED, Answers
+from bertsecrets.task_heads.similarity import SIMILARITY
 
 
 class TaskData(pl.LightningDataModule):
@@ -88,7 +88,7 @@ class TaskData(pl.LightningDataModule):
         """Longest sentence in tokens where those of a pair are encoded apart; None if a pair is encoded as one."""
         self._examples: dict[str, list[Example]] = {}
         self._encoded: dict[tuple[str, int, int | None], EncodedSplit] = {}
-        self._pairs: dict[str, SentencePairs] = {}
+        self._pairs: dict[str, EncodedSplit] = {}
         # MNLI's mismatched set is often absent; the first set must exist.
         self.evaluation = {
             name: split for i, (name, split) in enumerate(task.evaluation.items()) if i == 0 or self.source.has(split)
@@ -191,7 +191,7 @@ class TaskData(pl.LightningDataModule):
         if key not in self._encoded:
             examples = self.examples(split)
             if self.apart is not None:
-                examples = sentences_of(examples)
+                examples = rows_of(examples, SIMILARITY)
             if has_documents(examples):
                 examples = self._windows(split, examples, key[1])
             elif self.task.head.per_word and examples[0].label is not None:
@@ -254,13 +254,13 @@ class TaskData(pl.LightningDataModule):
         """The tokenised evaluation set with this name."""
         return self.encoded(self.evaluation[name])
 
-    def judged_dataset(self, name: str) -> EncodedSplit | SentencePairs:
+    def judged_dataset(self, name: str) -> EncodedSplit:
         """The tokenised evaluation set with this name, with a label for each pair where sentences are encoded apart."""
         split = self.evaluation[name]
         if self.apart is None or not self.task.is_labelled:
             return self.encoded(split)
         if split not in self._pairs:
-            self._pairs[split] = SentencePairs(self.examples(split), self.tokenizer, self.apart)
+            self._pairs[split] = EncodedSplit(self.examples(split), self.tokenizer, self.apart, head=SIMILARITY)
         return self._pairs[split]
 
     def encode_apart(self, max_length: int, *, judged: bool) -> None:
@@ -366,9 +366,7 @@ class TaskData(pl.LightningDataModule):
         dataset = self.encoded(TRAIN)
         return dataset.part(sample_positions(len(dataset), max_examples, 0))
 
-    def loader_of(
-        self, dataset: EncodedSplit | SentencePairs, positions: Sequence[int] | None = None
-    ) -> DataLoader[Batch]:
+    def loader_of(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
         """This process's batches, in evaluation order, of a tokenised split or of some of its positions."""
         rank, world_size = self._rank_and_world_size()
         sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, rank, world_size, positions)

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import LONGEST, SHORTEST, Name, Settings
 from bertsecrets.task_heads import TASK_HEADS
+from bertsecrets.task_heads.labels import CHOICE
 from bertsecrets.task_heads.metric import Metric
 
 if TYPE_CHECKING:
@@ -54,12 +55,14 @@ class HubLayout(_TaskSection):
         texts: Names of the text columns.
         name: Configuration of the data set.
         label: Name of the label column.
+        choices: Of multiple choice: names of the columns of the choices, or of one with a list of them.
     """
 
     path: str = Field(description="the name of a data set on the hub, e.g. nyu-mll/glue")
     texts: _Names
     name: str | None = Field(default=None, description="the name of a configuration of the data set")
     label: str = Field(default="label", description="the name of the label column")
+    choices: _Names = ()
 
 
 class TsvLayout(_TaskSection):
@@ -90,10 +93,12 @@ class TableLayout(_TaskSection):
     Attributes:
         texts: Names of the text columns.
         label: Name of the label column.
+        choices: As in :class:`HubLayout`.
     """
 
     texts: _Names
     label: str = Field(description="the name of the label column")
+    choices: _Names = ()
 
 
 class ConlluLayout(_TaskSection):
@@ -159,7 +164,8 @@ class Task(_TaskSection):
             best checkpoint.
         kind: Kind of task head, a name in ``bertsecrets.task_heads.TASK_HEADS``; None for one class per text, or for a
             score if there is a ``label_range``.
-        texts: Sentences per example, 1 or 2.
+        texts: Sentences per example, 1 or 2; of multiple choice the texts before the choices, which begin with the
+            second one.
         labels: Class names in the order of their indices; empty for a regression task. A task with neither labels nor
             ``label_range`` nor metrics provides sentences to analyse, not to fine-tune on.
         tsv_labels: Label as written in a TSV file -> class name, if they differ.
@@ -309,6 +315,12 @@ def _check_layouts(task: Task) -> None:
         if layout is not None and len(layout.texts) != task.texts:
             raise UserError(
                 f"task.{section}.texts has {len(layout.texts)} columns; expected {task.texts} (task.texts)."
+            )
+        columns = () if layout is None else getattr(layout, "choices", ())
+        if layout is not None and task.kind == CHOICE and len(columns) not in (1, len(task.labels)):
+            raise UserError(
+                f"task.{section}.choices has {len(columns)} columns; expected one for each of the {len(task.labels)} "
+                "places in task.labels, or one with a list of choices."
             )
     if task.conllu is not None and task.conllu.files:
         for split in task.evaluation.values():

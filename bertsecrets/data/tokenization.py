@@ -78,6 +78,9 @@ class EncodedSplit(Dataset[Batch]):
     are truncated by removing tokens from the longer sentence; for heads that read windows, the second text is cut into
     windows that share a third of their length, each an example of the same ``document``.
 
+    Where the model reads an example in several rows, ``index_B`` and ``label_B`` of a batch have an entry for each
+    example, its other tensors one for each row: all first rows, then all second ones, and so on.
+
     Args:
         examples: The split; at least one.
         tokenizer: A fast tokenizer.
@@ -89,6 +92,9 @@ class EncodedSplit(Dataset[Batch]):
     Raises:
         UserError: If the tokenizer is slow or has no padding token, or an example is longer than ``pad_to``.
     """
+
+    by_row: "EncodedSplit | None" = None
+    """The rows of examples that have several, each an example without a label."""
 
     def __init__(
         self,
@@ -112,6 +118,10 @@ class EncodedSplit(Dataset[Batch]):
         self.pad_to = pad_to
         self.pad_to_multiple_of = pad_to_multiple_of or 1
         self.head = head
+        if head.in_parts:
+            self.examples, _ = head.prepared(examples, (), tokenizer)
+            self._take(EncodedSplit(rows_of(examples, head), tokenizer, max_length, pad_to, pad_to_multiple_of))
+            return
         # A tokenizer's output takes many times the memory of the parts that are kept.
         tokenised = [
             pair
@@ -136,10 +146,23 @@ class EncodedSplit(Dataset[Batch]):
                 f"pad_to is {pad_to}, but an example has {max(self.lengths)} tokens; set max_length={pad_to} with it."
             )
 
+    def _take(self, by_row: "EncodedSplit") -> None:
+        """Read examples in these rows, of which each has several."""
+        self.by_row = by_row
+        examples = len(self.examples)
+        parts_N = [by_row.rows[place::examples] for place in range(examples)]
+        self.rows = [parts[0] for parts in parts_N]
+        self.lengths = [max(len(row.ids) for row in parts) for parts in parts_N]
+        self.truncated = sum(any(row.truncated for row in parts) for parts in parts_N)
+        self.written = sum(any(row.written for row in parts) for parts in parts_N)
+
     def part(self, positions: Sequence[int]) -> "EncodedSplit":
         """The examples at some positions, as a separate split."""
         part = copy.copy(self)
         part.examples = [self.examples[position] for position in positions]
+        if self.by_row is not None:
+            part._take(self.by_row.part(_every_part(positions, len(self), len(self.by_row))))
+            return part
         part.rows = [self.rows[position] for position in positions]
         part.lengths = [len(row.ids) for row in part.rows]
         part.truncated = sum(row.truncated for row in part.rows)
@@ -157,6 +180,12 @@ class EncodedSplit(Dataset[Batch]):
         spec = selection if isinstance(selection, BatchSpec) else BatchSpec(tuple(selection))
         rows = [self.rows[position] for position in spec.positions]
         examples = [self.examples[position] for position in spec.positions]
+        if self.by_row is not None:
+            batch = self.by_row[_every_part(spec.positions, len(self), len(self.by_row))]
+            batch.index_B, batch.group_B = torch.tensor([one.index for one in examples]), group_tensor(examples)
+            batch.head, batch.label_B = self.head.of_batch(examples, rows, 0)
+            batch.weight = spec.weight
+            return batch
         length = self.pad_to or max(len(row.ids) for row in rows)
         length = -(-length // self.pad_to_multiple_of) * self.pad_to_multiple_of
         typed = [row.types for row in rows if row.types is not None]
@@ -182,6 +211,21 @@ class EncodedSplit(Dataset[Batch]):
         for i, row in enumerate(rows):
             tensor[i, : len(row)] = torch.tensor(row)
         return tensor
+
+
+def rows_of(examples: Sequence[Example], head: TaskHead) -> list[Example]:
+    """The rows in which a model reads examples, all first ones, then all second ones, and so on."""
+    parts = zip(*(head.parts(example) for example in examples), strict=True)
+    return [
+        replace(row, index=part * len(examples) + place, label=None)
+        for part, rows in enumerate(parts)
+        for place, row in enumerate(rows)
+    ]
+
+
+def _every_part(positions: Sequence[int], examples: int, rows: int) -> list[int]:
+    """The positions of all rows of the examples at some positions."""
+    return [start + position for start in range(0, rows, examples) for position in positions]
 
 
 def group_tensor(examples: Sequence[Example]) -> Tensor | None:

@@ -94,11 +94,11 @@ class HeadGradient(Measure):
         self.add_state("members_G", zeros_LHG[0, 0].clone(), dist_reduce_fx="sum")
 
     def values(self, passed: Passed) -> Tensor:
-        slope_BSH = (passed.output_BSHd * passed.slope_BSHd).sum(-1)
-        signed_BH = slope_BSH.sum(1)
+        slope_RSH = (passed.output_BSHd * passed.slope_BSHd).sum(-1)
+        signed_BH = passed.batch.summed(slope_RSH.sum(1))
         # Numbers of several examples or a whole layer are derived from the sums in ``compute``.
         later_BH = torch.full_like(signed_BH, torch.nan)
-        numbers = {TOKEN: slope_BSH.abs().sum(1), EXAMPLE: signed_BH.abs(), SIGNED: signed_BH}
+        numbers = {TOKEN: passed.batch.summed(slope_RSH.abs().sum(1)), EXAMPLE: signed_BH.abs(), SIGNED: signed_BH}
         return torch.stack([numbers.get(column.name, later_BH) for column in self.columns], -1)
 
     def add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:

@@ -11,11 +11,10 @@ from transformers import PreTrainedModel
 from bertsecrets.analysis import Analysis, Batches, Context, Findings
 from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.data.module import sample_positions
-from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import BACKWARD, Feed, Measure, Need
+from bertsecrets.measures.base import BACKWARD, OF_LOSS, Feed, Measure, Need
 from bertsecrets.measures.one_pass import KeptMaps, check_needs, measure_pass
 from bertsecrets.measures.paired import Paired
 from bertsecrets.models.encoder import evaluating, unwrap
@@ -150,17 +149,20 @@ class MeasureAnalysis(Analysis):
     def is_due(self, context: Context) -> bool:
         return any(watched.is_due(context) for watched, _ in self.taken)
 
-    def examples(self, context: Context, measure: Measure) -> EncodedSplit | SentencePairs:
+    def examples(self, context: Context, measure: Measure) -> EncodedSplit:
         """The examples on which a measure is computed."""
         own = None if context.source is None else measure.dataset(context.source, progress=context.progress)
-        return context.split if own is None else own
+        if own is not None:
+            return own
+        # A loss is that of an example, but attention stays within a row.
+        return context.split if measure.needs & OF_LOSS else context.split.by_row or context.split
 
     def _batches(self, context: Context, measure: Measure) -> Batches:
         """Batches of this process's share of those examples."""
-        feed, own = measure.feed, None if context.source is None else measure.dataset(context.source)
+        feed, split = measure.feed, self.examples(context, measure)
         count = min((size for size in (feed.max_examples, context.sample) if size is not None), default=None)
-        if own is not None:
-            return context.data.loader_of(own, sample_positions(len(own), count, feed.seed))
+        if split is not context.split:
+            return context.data.loader_of(split, sample_positions(len(split), count, feed.seed))
         return context.batches(count, feed.seed, feed.max_length, feed.pad_to)
 
     def run(self, context: Context) -> Iterator[Findings]:

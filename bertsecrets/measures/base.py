@@ -330,6 +330,9 @@ class Measure(Experiment, Metric):
         """Add the numbers of one layer of one batch, None if no example of the batch counts; raises as
         :meth:`update`.
         """
+        if values_BHC is not None and len(values_BHC) > batch.size > 0:
+            # Each row of an example adds to its loss.
+            values_BHC = batch.summed(values_BHC)
         self.added = Added(layer, batch, values_BHC)
         if values_BHC is None:
             return

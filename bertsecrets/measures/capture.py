@@ -9,6 +9,8 @@ from torch import Tensor
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.watch import capture
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Example
+from bertsecrets.data.module import TaskData
 from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Shown
@@ -92,8 +94,8 @@ class CaptureAnalysis(Analysis, Experiment):
 
     def _chosen(self, context: Context) -> Batch:
         """The examples, checked to fit."""
-        batch = context.split[self._positions(context.split.lengths)]
-        assert isinstance(batch, Batch)
+        split = context.split.by_row or context.split
+        batch = split[self._positions(split.lengths)]
         encoder, square = context.encoder, int(batch.lengths_B.max()) ** 2
         needed = batch.size * encoder.num_layers * encoder.num_heads * square * _BYTES / 1e6
         if needed > self.max_megabytes:
@@ -121,8 +123,7 @@ class CaptureAnalysis(Analysis, Experiment):
 
 def _described(context: Context, batch: Batch) -> Iterator[CapturedExample]:
     """The captured examples with their known properties."""
-    split = context.split
-    assert isinstance(split, EncodedSplit)
+    split = context.split.by_row or context.split
     examples = {example.index: example for example in split.examples}
 
     def spelt(ids_S: Tensor) -> list[str]:
@@ -137,10 +138,20 @@ def _described(context: Context, batch: Batch) -> Iterator[CapturedExample]:
             index,
             tokens,
             list(examples[index].texts) or [" ".join(tokens)],
-            "?" if context.source is None else context.source.label_name(examples[index].label),
+            "?" if context.source is None else _label(context.source, context.split, examples[index]),
             _relations(batch, row),
             batch.special_BS[row][real_S].tolist(),
         )
+
+
+def _label(data: TaskData, split: EncodedSplit, example: Example) -> str:
+    """The label of an example, or whether a choice is right."""
+    if split.by_row is None:
+        return data.label_name(example.label)
+    place, row = divmod(example.index, len(split))
+    label = split.examples[row].label
+    right = "?" if label is None else "right" if label == place else "wrong"
+    return f"choice {data.task.labels[place]}: {right}"
 
 
 def _relations(batch: Batch, row: int) -> list[tuple[int, int, str]]:

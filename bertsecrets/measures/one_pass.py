@@ -19,7 +19,6 @@ from bertsecrets.float64 import float64_device
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import BACKWARD, OF_LOSS, Differentiated, Measure, Need, Passed
 from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
-from bertsecrets.task_heads.sequence import watched_part
 
 
 def check_needs(
@@ -223,11 +222,11 @@ def _feed(
             stack.enter_context(watch(network, observe))
         if of_values:
             stack.enter_context(watch_values(network, observe_values))
-        watched_part(network)(**batch.inputs())
+        network(**batch.inputs())
 
 
 def _maps_of(model: PreTrainedModel, batch: Batch, context: Autocast) -> Generator[Tensor, None, None]:
-    return map_stream(model, partial(watched_part(model), **batch.inputs()), context)
+    return map_stream(model, partial(model, **batch.inputs()), context)
 
 
 def _feed_gradients(

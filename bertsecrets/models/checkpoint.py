@@ -299,6 +299,9 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
                 f"Model folder '{path}' has another architecture than model '{spec.name}' ({difference}); set the "
                 "model it was fine-tuned from, e.g. model=folder model.path=<folder>."
             )
+    if task.head.in_parts:
+        # One output scores every choice.
+        model.config.id2label = dict(enumerate(task.labels))
     names = names_of(model.config.id2label, int(model.config.num_labels or 0))
     # That of a masked language model is a number of words, whatever its configuration says of classes.
     if task.needs_labels and len(names) != task.num_outputs:

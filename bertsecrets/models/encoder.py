@@ -16,6 +16,7 @@ from bertsecrets.models.families.base import AttentionSite, Family
 from bertsecrets.models.families.generic import generic_layout
 from bertsecrets.models.loading import check_encoder_kind
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
+from bertsecrets.task_heads.choice import score_single_choices
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 """Creates the context manager for every forward pass, such as the trainer's precision."""
@@ -106,7 +107,7 @@ def scale_heads(encoder: Encoder, gate_LH: Tensor) -> None:
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Put a module into evaluation mode and afterwards restore the mode of each of its parts, also after an error.
 
-    A library model returns its logits by name in the meantime.
+    A library model returns its logits by name in the meantime, and one of multiple choice scores single rows.
     """
     # For each part: some may be in evaluation mode on purpose, and train(True) would switch all.
     modes = [(part, part.training) for part in module.modules()]
@@ -121,22 +122,24 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def naming_logits(module: nn.Module) -> Iterator[None]:
-    """Let a library model with ``config.return_dict`` false return its logits by name, as this package expects."""
-    if not isinstance(module, PreTrainedModel) or module.config.return_dict:
-        yield
-        return
+    """Let a library model with ``config.return_dict`` false return its logits by name, as this package expects, and one
+    of multiple choice score single rows.
+    """
 
-    # Not the argument return_dict: a user's own forward may not accept it, or may unpack the inner encoder's tuple.
     def name(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         # An encoder, or a question-answering head, returns several tensors.
         alone = isinstance(output, tuple) and sum(isinstance(part, Tensor) for part in output) == 1
         return SequenceClassifierOutput(logits=output[0]) if alone and isinstance(output[0], Tensor) else output
 
-    handle = module.register_forward_hook(name)
+    handles = [score_single_choices(module)]
+    if isinstance(module, PreTrainedModel) and not module.config.return_dict:
+        # Not the argument return_dict: a user's own forward may not accept it, or may unpack the inner encoder's tuple.
+        handles.append(module.register_forward_hook(name))
     try:
         yield
     finally:
-        handle.remove()
+        for handle in filter(None, handles):
+            handle.remove()
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def output_names(folder: Path, base: Path | None = None) -> list[str] | None:
         return names_of_adapter(config.get("id2label"), adapter_outputs(folder))
     content = read_object(folder / CONFIG) if is_file(folder / CONFIG) else {}
     kinds = [kind_of(str(name)) for name in content.get("architectures") or ()]
-    if not any(kind is not None and (kind.classifies or kind.per_word) for kind in kinds):
+    if not any(kind is not None and (kind.classifies or kind.per_word) and not kind.in_parts for kind in kinds):
         return None
     # The library omits default values.
     names = content.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}

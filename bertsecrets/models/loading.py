@@ -26,6 +26,7 @@ from bertsecrets.models.files import HEADS, check_weights, is_file
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 from bertsecrets.settings import shown
 from bertsecrets.task_heads import kind_of
+from bertsecrets.task_heads.choice import score_single_choices
 from bertsecrets.task_heads.sequence import SequenceHead
 
 _MOST = 100_000
@@ -275,6 +276,7 @@ def max_positions(model: PreTrainedModel) -> int | None:
 def _ready(model: PreTrainedModel, family: str | None) -> PreTrainedModel:
     if family is not None:
         set_family(model, family)
+    score_single_choices(model)
     # Training mode, as for a model built in code; the library loads models in evaluation mode.
     model.float().train()
     return model

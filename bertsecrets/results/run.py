@@ -174,7 +174,7 @@ class Run:
             # A run records its task and data; a third-party model does not.
             data, task = self.config().get("data") or {}, self.config().get("task") or {}
             own = task.get("table") is not None
-            keys = ("path", "eval_path", "root", "dataset", *(("text", "label") if own else ()))
+            keys = ("path", "eval_path", "root", "dataset", *(("text", "choices", "label") if own else ()))
             words += [*([] if own else [f"task={copied(self.task)}"]), f"data={copied(data.get('source', 'auto'))}"]
             words += [f"data.{key}={copied(data[key])}" for key in keys if data.get(key) is not None]
         return " ".join(words)

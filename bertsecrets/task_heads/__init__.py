@@ -19,6 +19,7 @@ _OWN = {
     "regression": "regression:RegressionHead",
     "tokens": "tokens:TokenHead",
     "answers": "answers:AnswerHead",
+    "choice": "choice:ChoiceHead",
     "masked": "masked:MaskedHead",
     "each_masked": "masked:EachWordHead",
     "statistics": "statistics:StatisticsHead",

@@ -60,6 +60,9 @@ class TaskHead(ABC):
     reads_windows: ClassVar[bool] = False
     """Whether the second text of a pair is read in overlapping windows where it is longer than the model."""
 
+    in_parts: ClassVar[bool] = False
+    """Whether the model reads an example in several rows, such as one for each choice."""
+
     makes_labels: ClassVar[bool] = False
     """Whether labels are made of the texts, by :meth:`prepared`, so that any text has them; others are not read."""
 
@@ -75,6 +78,10 @@ class TaskHead(ABC):
     def width(self) -> int:
         """Length of an answer."""
         return len(self.statistics) or self.num_outputs
+
+    def parts(self, example: Any) -> Sequence[Any]:
+        """The rows in which the model reads an example, as examples with the same label and index."""
+        return (example,)
 
     def prepared(
         self, examples: Sequence[Any], rows: Sequence[Any], tokenizer: Any
@@ -158,9 +165,11 @@ class TaskHead(ABC):
             label_B: The labels.
         """
 
-    def together(self, answer_RXF: Tensor) -> Tensor:
-        """The answers of examples, ``[B, ..., F]``, from those of the rows of a batch, if an example has several."""
-        return answer_RXF
+    def together(self, output_RXF: Tensor) -> Tensor:
+        """The outputs of examples, ``[B, ..., F]``, from those of the rows of a batch, if an example has several: all
+        first parts, then all second ones, and so on. Their answers are their outputs.
+        """
+        return output_RXF
 
     def outcome_labels(self, label_B: Tensor) -> Tensor:
         """The labels ``[B]`` that answers are judged by; where answers count what is right already, numbers that tell

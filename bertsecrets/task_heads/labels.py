@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-TOKENS, ANSWERS = "tokens", "answers"
+TOKENS, ANSWERS, CHOICE = "tokens", "answers", "choice"
 """Kinds of task head that take other rows than a class of each text."""
 
 MASKED = "masked"

@@ -77,18 +77,8 @@ def _is_flat(mean_F: Array) -> Any:
     return _spread(*_class_shares(mean_F)[:2]) <= _NO_SPREAD
 
 
-def watched_part(model: PreTrainedModel) -> PreTrainedModel:
-    """The part of a model to run for its maps: the whole model, or the encoder of a multiple-choice model, whose inputs
-    are grouped by choice.
-    """
-    base: Any = model.base_model
-    return base if type(model).__name__.endswith("ForMultipleChoice") else model
-
-
 def find_logits(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
     """A model's logits ``[B, C]``; None if it does not have one row per text, such as a token classifier."""
-    if watched_part(model) is not model:
-        return None
     logits = getattr(model(**inputs), "logits", None)
     rows = len(inputs["attention_mask"])
     return logits if isinstance(logits, Tensor) and logits.dim() == 2 and len(logits) == rows else None

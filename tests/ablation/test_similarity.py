@@ -19,9 +19,10 @@ from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.example import Example
-from bertsecrets.data.sentence_pairs import SentencePairs
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.sentence_embedder import Pooling, SentenceEmbedder, is_embedder_folder, load_embedder
+from bertsecrets.task_heads.similarity import SIMILARITY
 
 PAIRS = [
     ("the dog chased the cat", "the cat sat"),
@@ -81,7 +82,8 @@ def test_equals_every_sentence_by_itself(family: str, pooling: Pooling, mode: st
     encoder = encoder_of(family)
     layers = encoder.config.num_hidden_layers
     plan = Plan(mode, layers, HEADS, (*every_head(layers, HEADS, [0, layers - 1]), *every_layer(layers, HEADS)))  # type: ignore[arg-type]
-    split = SentencePairs([Example(i, pair, GOLD[i]) for i, pair in enumerate(PAIRS)], wordpiece(), 32)
+    examples = [Example(i, pair, GOLD[i]) for i, pair in enumerate(PAIRS)]
+    split = EncodedSplit(examples, wordpiece(), 32, head=SIMILARITY)
     batch = split[range(len(PAIRS))]
     clean_B1, cosine_BV1 = Engine(SentenceEmbedder(encoder, pooling).eval(), plan).run(batch.inputs(), head=batch.head)
     assert clean_B1[:, 0].tolist() == pytest.approx(cosines(encoder, pooling), abs=1e-5)

@@ -32,6 +32,7 @@ from bertsecrets.data.sources.base import (
     read_score,
     reading,
 )
+from bertsecrets.data.sources.choice_rows import choice_texts
 from bertsecrets.data.tags import annotated_words, tag_numbers
 from bertsecrets.data.task import HubLayout, TableLayout, Task, TsvLayout
 from bertsecrets.errors import UserError, choices
@@ -84,6 +85,7 @@ class TableSource:
     def __init__(self, task: Task, layout: HubLayout | TableLayout | TsvLayout, group: str | None = None) -> None:
         self.task = task
         self.texts = tuple(layout.texts)
+        self.choices = () if isinstance(layout, TsvLayout) else tuple(layout.choices)
         self.label = layout.label
         self.group = group
         self.notes: list[str] = []
@@ -112,7 +114,8 @@ class TableSource:
         """The columns to read, the label last if there is one, and the setting of each."""
         group = {} if self.group is None else {self.group: "data.group"}
         label = {} if self.task.head.makes_labels else {self.label: "data.label"}
-        return {**group, **dict.fromkeys(self.texts, "data.text"), **label}
+        choices = dict.fromkeys(self.choices, "data.choices")
+        return {**group, **dict.fromkeys(self.texts, "data.text"), **choices, **label}
 
     def _built(self, table: Table) -> list[Example]:
         present = [name for name in self.columns if name in table.rows.column_names]
@@ -135,6 +138,9 @@ class TableSource:
                 answers = None if label is None else answers_of(label, texts[1], self.task.unanswerable, place)
                 examples.append(Example(index, tuple(texts), answers))
                 continue
+            if self.choices:
+                cells = [values[name][index] for name in self.choices]
+                texts = [*choice_texts(texts, cells, self.choices, table.place(index))]
             examples.append(Example(index, tuple(texts), self._label(label, names, table.place, index)))
         if self.group is None:
             return examples

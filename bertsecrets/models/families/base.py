@@ -173,7 +173,9 @@ class Family:
         """Logits ``[B, C]`` from the last layer's output; only the first token is needed if ``first_token_decides``."""
         whole: Any = model
         base: Any = model.base_model
-        pooled = hidden_BSD if getattr(base, "pooler", None) is None else base.pooler(hidden_BSD)
+        # Of multiple choice, where ELECTRA's classifier has no pooler of its own.
+        pooler = getattr(base, "pooler", None) or getattr(whole, "sequence_summary", None)
+        pooled = hidden_BSD if pooler is None else pooler(hidden_BSD)
         logits_BC: Tensor = whole.classifier(pooled)
         return logits_BC
 
