@@ -322,9 +322,9 @@ def disable(
             choice, pairs of a text and its list of choices.
         labels: One class per text, as an index or as a name from ``model.config.id2label``; a score if the model has
             one output or embeds sentences. For token classification, one list of tags per sentence. For multiple
-            choice, the index of the right choice. For question
-            answering, where texts are pairs of question and text, the answer as it occurs in the text, a list of gold
-            answers, or None if there is none. None for a masked language model, which predicts 15 % of the tokens.
+            choice, the index of the right choice. For question answering, where texts are pairs of question and text,
+            the answer as it occurs in the text, a list of gold answers, or None if there is none. None for a masked
+            language model, which predicts 15 % of the tokens.
         plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all heads of a
             layer but one), ``attention`` or ``ffn`` (a sublayer), ``neurons`` (groups of them), ``blocks`` (both
             sublayers).

@@ -25,7 +25,7 @@ TEXTS = ["the dog chased the cat", "the old man sat", "a chair", "on the cat", "
     ("kind", "refusal"),
     [
         (AutoModelForTokenClassification, "expected a list of words"),
-        (AutoModelForMultipleChoice, "disabling its heads yields no verdicts; watch and measure them"),
+        (AutoModelForMultipleChoice, "has no choices, one"),
         (AutoModelForQuestionAnswering, "is not a pair of question and text"),
     ],
 )

@@ -1,6 +1,7 @@
 """``analyze <model> <file>``: turn a model and a file of texts and labels into settings."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,14 @@ _PAIRS = (
 )
 _TEXTS = ("text", "sentence", "review", "content", "comment", "message", "tweet", "document", "body", "tokens", "words")
 """Common names of columns, the likeliest first."""
+
+_BEFORE_CHOICES = (
+    *(("sent1", "sent2"), ("article", "question"), ("passage", "question"), ("context", "question")),
+    *(("question",), ("premise",), ("startphrase",), ("ctx",), ("sentence",), ("context",)),
+)
+_CHOICE_LISTS = ("choices", "options", "endings")
+_CHOICE = re.compile(r"(ending|choice|option|answer|sol)_?\d", re.IGNORECASE)
+_RIGHT = ("label", "answer", "answerkey", "gold", "correct")
 
 
 def with_model_and_file(invocation: Invocation) -> Invocation:
@@ -105,8 +114,8 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
     if kind in ("hub", "columns", TEXT):
         return added
     columns = file_columns(path, kind)
-    texts, label = find_columns(columns)
-    for key, column in (("data.text", texts), ("data.label", label)):
+    found = find_choices(columns) or dict(zip(("data.text", "data.label"), find_columns(columns), strict=True))
+    for key, column in found.items():
         if key in keys:
             continue
         if not column:
@@ -116,6 +125,22 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
             )
         added.append(f"{key}=[{','.join(map(quoted, column))}]" if len(column) > 1 else f"{key}={quoted(column[0])}")
     return added
+
+
+def find_choices(columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The columns of a file of multiple choice by setting, empty where no name is recognised; no setting for others.
+
+    >>> find_choices(["sent1", "sent2", "ending0", "ending1", "label"])["data.choices"], find_choices(["text", "label"])
+    (('ending0', 'ending1'), {})
+    """
+    own = {name.casefold(): name for name in columns}
+    numbered = tuple(name for name in columns if _CHOICE.fullmatch(name))
+    choices = numbered if len(numbered) > 1 else next(((own[name],) for name in _CHOICE_LISTS if name in own), ())
+    if not choices:
+        return {}
+    texts = next((names for names in _BEFORE_CHOICES if all(name in own for name in names)), ())
+    label = next(((own[name],) for name in _RIGHT if name in own), ())
+    return {"data.text": tuple(own[name] for name in texts), "data.choices": choices, "data.label": label}
 
 
 def find_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -74,8 +74,6 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
     where = f"Column '{config.label}' of {source.name}"
     evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
     common = {"texts": len(texts), **task, **layout, "evaluation": {"val": evaluated or otherwise}}
-    if config.choices is not None:
-        return {**common, **_choice([splits[split] for split in (TRAIN, evaluated) if split], config, where)}
     if _is_list(train.features[config.label]):
         judged = [splits[split] for split in (TRAIN, evaluated) if split]
         tags = _tags([split[config.label] for split in judged], train, config, where)
@@ -86,6 +84,8 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
             f"{where} contains {train.features[config.label]}; expected one text or number per row (tasks with "
             "several labels per text are not supported)."
         )
+    if config.choices is not None:
+        return {**common, **_choice([splits[split] for split in (TRAIN, evaluated) if split], config, where)}
     names = getattr(train.features[config.label], "names", None)
     if names is None:
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.analysis import Analysis, Batches, Context, Findings
+from bertsecrets.analysis import Analysis, Batches, Context, Findings, SplitBatches
 from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
@@ -162,7 +162,10 @@ class MeasureAnalysis(Analysis):
         feed, split = measure.feed, self.examples(context, measure)
         count = min((size for size in (feed.max_examples, context.sample) if size is not None), default=None)
         if split is not context.split:
-            return context.data.loader_of(split, sample_positions(len(split), count, feed.seed))
+            positions = sample_positions(len(split), count, feed.seed)
+            if context.source is None:
+                return SplitBatches(split, context.batch_size, positions)
+            return context.source.loader_of(split, positions)
         return context.batches(count, feed.seed, feed.max_length, feed.pad_to)
 
     def run(self, context: Context) -> Iterator[Findings]:

@@ -174,8 +174,12 @@ def fit_gates(
         for step, index in enumerate(islice(cycle(order), steps)):
             batch = examples[index]
             assert batch.label_B is not None
-            # A default argument binds the size of this batch.
-            with gated(network, lambda size=batch.size: gates(size, generator)), context():  # type: ignore[misc]
+
+            def drawn(batch: Batch = batch) -> Tensor:
+                gate_LHB: Tensor = gates(batch.size, generator)
+                return gate_LHB.repeat(1, 1, batch.parts)
+
+            with gated(network, drawn), context():
                 loss = batch.loss(output_of(network, batch.inputs()))
             if not torch.isfinite(loss):
                 raise UserError(

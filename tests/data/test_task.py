@@ -48,7 +48,7 @@ def config(**changes: Any) -> dict[str, Any]:
 def test_a_task_is_named_like_its_file_and_has_one_kind_of_source(name: str) -> None:
     found = task(name)
     assert found.name == name
-    assert found.demo == (name in {*DEMO_TASKS, "demo_coreference", "demo_questions", "demo_words"})
+    assert found.demo == (name in {*DEMO_TASKS, "demo_choices", "demo_coreference", "demo_questions", "demo_words"})
     assert (found.conllu is not None) == (name in TREEBANKS | TAGGED_TREEBANKS)
     assert (found.coreference is not None) == (name in COREFERENCE)
     assert (found.hub is None) == (found.demo or name in UNLABELLED | OWN | TAGGED_TREEBANKS)
