@@ -102,7 +102,7 @@ class SequenceClassifier(pl.LightningModule):
 
     def _scored(self, batch: Batch) -> Tensor:
         """The same where labels ask for it: a vocabulary of logits at every token would cost as much as the encoder."""
-        return batch.head.output(self.model, batch.inputs(), batch.label_B)
+        return batch.head.together(batch.head.output(self.model, batch.inputs(), batch.label_B))
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         step = self.trainer.fit_loop.total_batch_idx
@@ -165,7 +165,7 @@ class SequenceClassifier(pl.LightningModule):
         assert batch.label_B is not None
         predictions = self.predictions[self.evaluation_names[dataloader_idx]]
         assert isinstance(predictions, Predictions)
-        answers = batch.head.together(batch.head.answers(self._scored(batch), batch.label_B))
+        answers = batch.head.answers(self._scored(batch), batch.label_B)
         predictions.update(batch.index_B, answers, self.task.head.outcome_labels(batch.label_B))
 
     def on_validation_epoch_end(self) -> None:

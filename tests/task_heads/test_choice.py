@@ -214,7 +214,7 @@ def test_the_api_takes_texts_and_their_choices() -> None:
     bs.fine_tune(model, wordpiece(), texts, labels, epochs=20, learning_rate=1e-3)
     with torch.no_grad():
         assert sum(int(at_once(model, example).logits.argmax()) == example.label for example in examples) > sum(right)
-    with pytest.warns(UserWarning, match="texts are longer than 5 tokens and were cut"):
+    with pytest.warns(UserWarning, match="texts were truncated to 5 tokens"):
         bs.disable(model, wordpiece(), texts, labels, mode="zero", resamples=100, max_length=5)
 
 
