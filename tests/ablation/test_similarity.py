@@ -123,7 +123,7 @@ def test_what_a_sentence_embedding_model_cannot_do_is_told() -> None:
         bs.disable(model, wordpiece(), PAIRS, GOLD, mode="resample")
     with pytest.raises(UserError, match=r"Label 'good' is not a score.* the similarity of two sentences; bs\.measure"):
         bs.disable(model, wordpiece(), PAIRS, ["good"] * len(PAIRS))
-    with pytest.raises(UserError, match="labels are the same"):
+    with pytest.raises(UserError, match="labels are equal"):
         bs.disable(model, wordpiece(), PAIRS, [1.0] * len(PAIRS))
 
 
