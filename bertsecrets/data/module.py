@@ -481,6 +481,16 @@ def example_count(split: Sized, rows: Sequence[int] | None = None) -> int:
     return len({split.examples[row].document for row in (range(len(split)) if rows is None else rows)})
 
 
+def example_lengths(split: EncodedSplit) -> list[int]:
+    """Tokens of each example, in the order of their rows; those of all its windows for a text that is read in some."""
+    if not split.head.reads_windows:
+        return split.lengths
+    tokens: dict[int | None, int] = defaultdict(int)
+    for example, length in zip(split.examples, split.lengths, strict=True):
+        tokens[example.document] += length
+    return [*tokens.values()]
+
+
 def constant_predictions(label_N: Tensor, task: Task, count: int) -> Tensor:
     """The prediction of a constant baseline for each of ``count`` examples.
 

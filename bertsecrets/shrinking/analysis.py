@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from bertsecrets.analysis import Analysis, Context, Findings, without_errors
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import example_count
+from bertsecrets.data.module import example_count, example_lengths
 from bertsecrets.errors import UserError
 from bertsecrets.present.shrink import attempt_in_words
 from bertsecrets.pruning.experiment import Shrinking
@@ -124,12 +124,13 @@ class _Search:
         self.autocast = context.autocast
         self.bar = partial(progress_over, visible=context.progress)
         self.store = context.store.of(context.model)
-        self.lengths = self.data.evaluation_dataset(self.evaluation).lengths
-        self.length = settings.length or max(2, round(sum(self.lengths) / len(self.lengths)))
+        examples = self.data.evaluation_dataset(self.evaluation)
+        self.lengths = example_lengths(examples)
+        # What is timed is a pass, of one window of a text.
+        self.length = settings.length or max(2, round(sum(examples.lengths) / len(examples)))
         self.table = self._timed()
         self.speedups = speedups_of(settings, self.table)
         self.whole = self._answers(self.encoder.model)
-        examples = self.data.evaluation_dataset(self.evaluation)
         self.searches = Searches.of(context.run, examples, context.store)
         self.number = 0
         self.attempts: list[Smaller] = []

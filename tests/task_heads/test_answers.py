@@ -25,6 +25,7 @@ from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.attention.self_check import check_attention
 from bertsecrets.data.example import Example
+from bertsecrets.data.module import example_lengths
 from bertsecrets.data.sources import make_source
 from bertsecrets.data.sources.base import read_answers
 from bertsecrets.data.sources.factory import SourceConfig
@@ -264,6 +265,12 @@ def test_an_evaluation_counts_each_question_once() -> None:
     examples = questions(9, False)
     model = answerer(tokenizer)
     split = EncodedSplit(examples, tokenizer, MAX, head=AnswerHead())
+    rows = [
+        [len(row.ids) for one, row in zip(split.examples, split.rows, strict=True) if one.document == number]
+        for number in range(len(examples))
+    ]
+    assert any(len(windows) > 1 for windows in rows)
+    assert example_lengths(split) == [*map(sum, rows)]
     collected = Predictions(TASK.head)
     for position in range(len(split)):
         batch = split[[position]]
