@@ -23,7 +23,7 @@ from scipy.stats import norm
 
 from benchmarks.jobs import ROOT, of_base, run, store
 from bertsecrets.present.figures.style import PAGE_WIDTH, footnote, house_style, new_figure
-from bertsecrets.results.formatting import head_code, markdown_table, metric_label, number, with_limits
+from bertsecrets.results.formatting import counted, head_code, markdown_table, metric_label, number, with_limits
 from bertsecrets.results.run import FINISHED
 from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.ranks import Array, RankCorrelation, rank_correlation
@@ -212,18 +212,17 @@ def summary(results: Results) -> str:
     sentences = []
     for model in models_of(results):
         pairs = [pair for pair in results["agreement"] if _model(pair) == model]
-        other = [pair["within_layers"] for pair in pairs if not _same_task(pair)]
-        same = sorted(pair["within_layers"][0] for pair in pairs if _same_task(pair))
+        other = [pair["within_layers"] for pair in pairs if not _same_task(pair) and _same_seed(pair)]
+        same = [pair["within_layers"] for pair in pairs if _same_task(pair)]
         if not other:
             continue
         alike = int((holm(np.array([p_value for *_, p_value in other])) <= 0.05).sum())
         text = (
-            f"{alike} of {len(other)} pairs of tasks need heads in a similar order within layers (Holm, 5 % level); "
-            f"correlations from {number(min(other)[0], 2, signed=True)} to {number(max(other)[0], 2, signed=True)}"
+            f"heads rank similarly within layers in {alike} of {counted(len(other), 'pair')} of tasks (Holm, 5 % level; "
+            f"{_range(other)})"
         )
         if same:
-            text += f", and between two seeds of one task from {number(same[0], 2, signed=True)} to "
-            text += number(same[-1], 2, signed=True)
+            text += f"; between two seeds of one task, the {_range(same)}"
         sentences.append(f"**{TITLES[model]}**: {text}.")
     return " ".join(sentences)
 
@@ -254,7 +253,7 @@ def agreement_table(results: Results) -> str:
     rows = []
     for pair in sorted(results["agreement"], key=lambda pair: not _same_task(pair)):
         (model, one, seed), (_, other, other_seed) = _named(pair["first"]), _named(pair["second"])
-        if not _same_task(pair) and seed != other_seed:
+        if not (_same_task(pair) or _same_seed(pair)):
             continue
         limits = [_with_limits(pair[kind]) for kind in ("within_layers", "total")]
         rows.append([model, f"{one}, seed {seed}", f"{other}, seed {other_seed}", *limits])
@@ -297,6 +296,16 @@ def _named(name: str) -> tuple[str, str, str]:
 
 def _model(pair: Mapping[str, Any]) -> str:
     return str(pair["first"]).partition("-")[0]
+
+
+def _same_seed(pair: Mapping[str, Any]) -> bool:
+    return _named(pair["first"])[2] == _named(pair["second"])[2]
+
+
+def _range(found: Sequence[Sequence[float]]) -> str:
+    """The smallest and the largest of some correlations."""
+    low, high = (number(end, 2, signed=True) for end in (min(found)[0], max(found)[0]))
+    return f"correlation {low}" if low == high else f"correlation {low} to {high}"
 
 
 def _with_limits(found: Sequence[float]) -> str:
