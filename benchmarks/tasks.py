@@ -23,7 +23,7 @@ from scipy.stats import norm
 
 from benchmarks.jobs import ROOT, of_base, run, store
 from bertsecrets.present.figures.style import PAGE_WIDTH, footnote, house_style, new_figure
-from bertsecrets.results.formatting import counted, head_code, markdown_table, metric_label, number, with_limits
+from bertsecrets.results.formatting import head_code, markdown_table, metric_label, number, with_limits
 from bertsecrets.results.run import FINISHED
 from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.ranks import Array, RankCorrelation, rank_correlation
@@ -218,11 +218,11 @@ def summary(results: Results) -> str:
             continue
         alike = int((holm(np.array([p_value for *_, p_value in other])) <= 0.05).sum())
         text = (
-            f"heads rank similarly within layers in {alike} of {counted(len(other), 'pair')} of tasks (Holm, 5 % level; "
+            f"heads rank similarly within layers in {alike} of {len(other)} pairs of tasks (Holm, 5 % level; "
             f"{_range(other)})"
         )
         if same:
-            text += f"; between two seeds of one task, the {_range(same)}"
+            text += f"; between two seeds of one task, {_range(same)}"
         sentences.append(f"**{TITLES[model]}**: {text}.")
     return " ".join(sentences)
 
@@ -304,7 +304,8 @@ def _same_seed(pair: Mapping[str, Any]) -> bool:
 
 def _range(found: Sequence[Sequence[float]]) -> str:
     """The smallest and the largest of some correlations."""
-    low, high = (number(end, 2, signed=True) for end in (min(found)[0], max(found)[0]))
+    rho_P = [rho for rho, *_ in found]
+    low, high = (number(end, 2, signed=True) for end in (min(rho_P), max(rho_P)))
     return f"correlation {low}" if low == high else f"correlation {low} to {high}"
 
 
