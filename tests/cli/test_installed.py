@@ -91,7 +91,9 @@ def installed(release: Path) -> Path:
     commands = environment / ("Scripts" if os.name == "nt" else "bin")
     (wheel,) = release.glob("*.whl")
     install = ["--python", str(commands / "python"), "install", "--no-deps", "--no-index", "--no-compile", str(wheel)]
-    subprocess.run([*PIP, *install], check=True)
+    # Elsewhere than in the checkout, whose editable installation would count as this package.
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([*PIP, *install], check=True, cwd=release, env=alone)
     shown = [str(commands / "python"), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = Path(subprocess.check_output(shown, text=True).strip())
     # A path in a .pth file comes after the environment's own packages, and the .pth files in it are not read: not that
