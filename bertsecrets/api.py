@@ -643,7 +643,7 @@ def _gives_scores(model: PreTrainedModel) -> bool:
 
 
 def _chooses(model: PreTrainedModel) -> bool:
-    return kind_of(type(model).__name__) is ChoiceHead
+    return type(model).__name__.endswith(ChoiceHead.auto.removeprefix("AutoModel"))
 
 
 def _places(texts: Sequence[Any]) -> tuple[str, ...]:

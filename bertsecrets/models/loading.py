@@ -25,7 +25,7 @@ from bertsecrets.models.families import set_family
 from bertsecrets.models.files import HEADS, check_weights, is_file
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 from bertsecrets.settings import shown
-from bertsecrets.task_heads import kind_of
+from bertsecrets.task_heads import TASK_HEADS, kind_of
 from bertsecrets.task_heads.choice import score_single_choices
 from bertsecrets.task_heads.sequence import SequenceHead
 
@@ -228,8 +228,9 @@ def load_folder(
     model, missing = _loaded(getattr(transformers, auto), spec, config)
     if with_head and missing:
         kind = "".join(f", but a {name}" for name in (config.architectures or [])[:1])
+        noun = next((head.noun for head in TASK_HEADS.values() if head.auto == auto), "head")
         raise UserError(
-            f"Folder '{folder}' has no head of {auto}{kind} ({len(missing)} of its tensors are "
+            f"Folder '{folder}' has no fine-tuned {noun}{kind} ({len(missing)} of its tensors are "
             f"missing, e.g. {missing[0]}); fine-tune it first (python -m bertsecrets train model=folder "
             "model.path=<folder>), or watch and measure its heads in Python (bs.measure, bs.head_view)."
         )

@@ -316,11 +316,11 @@ BLOCKING = Case(
     {},
     BLOCKED,
     [
-        "With attention to [SEP] blocked in all heads, f1 changes by −25.0 points (−29.0 to −21.0) on 400 examples: "
+        "With attention to [SEP] blocked in all heads, F1 changes by −25.0 points (−29.0 to −21.0) on 400 examples: "
         "the score falls significantly.",
-        "With attention from [SEP] blocked in all heads, f1 changes by 0.0 points (−0.8 to +0.8) on 400 examples: a "
+        "With attention from [SEP] blocked in all heads, F1 changes by 0.0 points (−0.8 to +0.8) on 400 examples: a "
         "relevant loss is ruled out.",
-        "With attention to [CLS] blocked in all heads, f1 changes by −2.0 points (−5.0 to +1.0) on 400 examples: "
+        "With attention to [CLS] blocked in all heads, F1 changes by −2.0 points (−5.0 to +1.0) on 400 examples: "
         "inconclusive.",
     ],
     {

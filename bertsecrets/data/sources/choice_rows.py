@@ -75,6 +75,7 @@ class DemoChoices:
 
     >>> [example, *_] = DemoChoices().examples("validation")
     >>> example.texts[0], example.texts[1 + example.label]
+    ('Seven metal hatches were shut', 'by the woman.')
     """
 
     notes: Sequence[str] = ()
