@@ -301,7 +301,7 @@ def test_two_processes_give_the_numbers_of_one(trainer: str, tiny_bert: Path, tm
         ),
         pytest.param({"init": "random_normal", "callbacks": "none", "task": "demo_similarity"}, marks=pytest.mark.slow),
         pytest.param(
-            {"experiment": "drift_kovaleva", "callbacks__drift__measures__drift__pad_to": 100, "task": "demo_nli"},
+            {"experiment": "drift_kovaleva", "measure__drift__pad_to": 100, "task": "demo_nli"},
             marks=pytest.mark.slow,
         ),
     ],
