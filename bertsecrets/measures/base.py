@@ -330,7 +330,7 @@ class Measure(Experiment, Metric):
         """Add the numbers of one layer of one batch, None if no example of the batch counts; raises as
         :meth:`update`.
         """
-        if isinstance(values_BHC, Tensor) and batch.parts > 1 and len(values_BHC) == batch.parts * batch.size:
+        if isinstance(values_BHC, Tensor) and batch.size < len(values_BHC) == batch.parts * batch.size:
             # Each row of an example adds to its loss.
             values_BHC = batch.summed(values_BHC)
         self.added = Added(layer, batch, values_BHC)
