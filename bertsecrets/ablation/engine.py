@@ -399,9 +399,9 @@ class EnginePass:
                 # A variant branches off at its lowest edit; its higher edits are made on the way up.
                 remaining = [variant for variant in remaining if variant not in set(leaving)]
                 part = slice(self.first, self.last)
-                hidden_BSD, output_BSD = clean.hidden_BSD[part], clean.output_BSD[part]
-                if layer == self.encoder.num_layers - 1:
-                    hidden_BSD, output_BSD = self.at_read(hidden_BSD), self.at_read(output_BSD)
+                hidden_BSD, output_BSD = (
+                    self._needed(layer, value_BSD[part]) for value_BSD in (clean.hidden_BSD, clean.output_BSD)
+                )
                 self._branch(layer, hidden_BSD, output_BSD, clean.value_BHd[part], [leaving])
 
     def _read(self) -> Tensor | None:
@@ -411,8 +411,12 @@ class EnginePass:
         return self.engine.head.reads(self.encoder, self.real_BS[part], label_B)
 
     def at_read(self, value_RSX: Tensor, copies: int = 1) -> Tensor:
-        """What the head reads of the rows of ``copies`` nodes."""
+        """The tokens that the head reads, in the rows of ``copies`` nodes."""
         return value_RSX if self.read_BW is None else taken(value_RSX, self.read_BW.repeat(copies, 1))
+
+    def _needed(self, layer: int, value_RSX: Tensor, copies: int = 1) -> Tensor:
+        """The tokens of a layer that reach the head: all, but of the last layer those that the head reads."""
+        return value_RSX if layer < self.encoder.num_layers - 1 else self.at_read(value_RSX, copies)
 
     def _branch(
         self, layer: int, hidden_RSD: Tensor, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]
@@ -446,9 +450,7 @@ class EnginePass:
             if linears is not None:
                 hidden_RSD, nodes = self._read_tokens(layer, hidden_RSD, nodes, linears)
             elif all(len(self._by_edits(node, layer)) == 1 for node in nodes):
-                hidden_RSD = self._layer(layer, hidden_RSD, nodes)
-                if layer == last:
-                    hidden_RSD = self.at_read(hidden_RSD, len(nodes))
+                hidden_RSD = self._needed(layer, self._layer(layer, hidden_RSD, nodes), len(nodes))
             else:
                 hidden_RSD, nodes = self._fork(layer, hidden_RSD, nodes)
             if not nodes:
@@ -506,10 +508,9 @@ class EnginePass:
             next_RSD = first_of(self.encoder.layers[layer](hidden_RSD, **self._arguments(layer, len(nodes))))
         # One call: the layer ran once, for all nodes.
         (output_RSD, value_RHd), *_ = seen
-        if layer == self.encoder.num_layers - 1:
-            hidden_RSD, output_RSD, next_RSD = (
-                self.at_read(value_RSD, len(nodes)) for value_RSD in (hidden_RSD, output_RSD, next_RSD)
-            )
+        hidden_RSD, output_RSD, next_RSD = (
+            self._needed(layer, value_RSD, len(nodes)) for value_RSD in (hidden_RSD, output_RSD, next_RSD)
+        )
         self._branch(layer, hidden_RSD, output_RSD, value_RHd, nodes)
         return self._unedited(layer, next_RSD, nodes)
 
@@ -530,7 +531,7 @@ class EnginePass:
         output_RWD = read_output(
             linears, hidden_RSD, read_RW, real_RS, heads, self.family.score_bias(self.layers[layer].arguments)
         )
-        read_RWD = taken(hidden_RSD, read_RW)
+        read_RWD = self.at_read(hidden_RSD, len(nodes))
         if any(edits for node in nodes for edits in self._by_edits(node, layer)):
             value_RHd = mean_values(linears[2], hidden_RSD, real_RS, heads)
             if all(len(self._by_edits(node, layer)) == 1 for node in nodes):
@@ -557,9 +558,7 @@ class EnginePass:
         edited_R1H1 = edited_NH.to(output_RSD.device).repeat_interleave(examples, 0)[:, None, :, None]
         donated_RSHd = None
         if self.donated_LBSD:
-            new_BSD = self.donated_LBSD[layer][self.first : self.last]
-            if layer == self.encoder.num_layers - 1:
-                new_BSD = self.at_read(new_BSD)
+            new_BSD = self._needed(layer, self.donated_LBSD[layer][self.first : self.last])
             donated_RSHd = new_BSD.repeat(len(nodes), 1, 1).unflatten(-1, (self.encoder.num_heads, -1))
         return self.engine.replaced(layer, output_RSD, value_RHd, edited_R1H1, donated_RSHd)
 
