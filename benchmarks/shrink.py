@@ -52,6 +52,7 @@ from bertsecrets.cli.settings import read_analyze
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.models.encoder import describe
+from bertsecrets.models.metrics import Answers, answers
 from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
 from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.pruning.export import OnnxClassifier, export_int8
@@ -68,7 +69,7 @@ from bertsecrets.results.views import MeasureView
 from bertsecrets.shrinking.components import ComponentScores, fisher_information
 from bertsecrets.shrinking.latency import LatencyTable, measure_latency
 from bertsecrets.shrinking.plan import plan
-from bertsecrets.shrinking.search import Answers, answers, make_smaller, metric_tests
+from bertsecrets.shrinking.search import make_smaller, metric_tests
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.replicates import Interval, interval_over_seeds
 from bertsecrets.sweeps.hydra_arguments import BASE

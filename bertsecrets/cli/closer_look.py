@@ -20,13 +20,13 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.models.encoder import evaluating
-from bertsecrets.models.metrics import Predictions
+from bertsecrets.models.metrics import answers
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.captures import TellingExample, write_telling
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.estimate import Estimate
-from bertsecrets.task_heads.base import output_of
+from bertsecrets.task_heads.metric import Array
 
 _LONGEST = 40
 """Most tokens of a shown example, if any is this short; a larger map is unreadable beside the grid."""
@@ -66,8 +66,8 @@ def look_closer(context: Context, settings: AblationSettings) -> None:
             started = time.monotonic()
             edits = [HeadEdit(layer, head, row["mode"]) for layer, head in spared]
             with override(model, edits):
-                answer_NF = _answers(context, dataset, positions)
-            judged = _judged(outcomes, answer_NF, context.task, settings)
+                prediction_N = _predicted(context, dataset, positions)
+            judged = _judged(outcomes, prediction_N, context.task, settings)
             names = " ".join(f"{layer}-{head}" for layer, head in spared)
             how = {"mode": row["mode"], "heads": names, "seconds": time.monotonic() - started}
             rows = [Together(**how, **of_metric) for of_metric in judged]
@@ -137,27 +137,21 @@ def _batches(dataset: EncodedSplit, positions: Sequence[int]) -> Iterator[tuple[
         yield dataset[list(members)], members
 
 
-def _answers(context: Context, dataset: EncodedSplit, positions: Sequence[int]) -> Tensor:
-    """Answers ``[N, F]`` to the examples at these positions, of all windows of each."""
+def _predicted(context: Context, dataset: EncodedSplit, positions: Sequence[int]) -> Array:
+    """Predictions ``[N, ...]`` for the examples at these positions, each from all its windows."""
     if dataset.head.reads_windows:
         texts = {dataset.examples[position].document for position in positions}
         positions = [position for position, example in enumerate(dataset.examples) if example.document in texts]
-    predictions = Predictions(dataset.head)
-    for batch, _ in _batches(dataset, sorted(positions, key=dataset.lengths.__getitem__)):
-        assert batch.label_B is not None
-        with context.autocast():
-            on_device = batch.to(context.device)
-            answer_BF = on_device.answers(output_of(context.model, on_device.inputs())).cpu()
-        predictions.update(batch.index_B, answer_BF, batch.head.outcome_labels(batch.label_B))
-    _, answer_NF, _ = predictions.collected()
-    return answer_NF
+    by_length = sorted(positions, key=dataset.lengths.__getitem__)
+    batches = (batch for batch, _ in _batches(dataset, by_length))
+    return answers(context.model, batches, context.task, context.autocast, context.device).prediction_N
 
 
-def _judged(outcomes: Outcomes, answer_NF: Tensor, task: Task, settings: AblationSettings) -> list[dict[str, Any]]:
+def _judged(outcomes: Outcomes, prediction_N: Array, task: Task, settings: AblationSettings) -> list[dict[str, Any]]:
     """Metric, baseline, score and change with all these heads disabled, for each metric."""
-    numbers = (outcomes.label_N, task.head.predictions(outcomes.clean_NC), task.head.predictions(answer_NF)[None])
+    clean_N = task.head.predictions(outcomes.clean_NC).double().numpy()
     group_N = None if outcomes.group_N is None else outcomes.group_N.numpy()
-    paired = PairedPredictions(*(tensor.double().numpy() for tensor in numbers), group_N=group_N)
+    paired = PairedPredictions(outcomes.label_N.double().numpy(), clean_N, prediction_N[None], group_N=group_N)
     content = []
     for metric in judged_metrics(task):
         verdicts = judge(metric, paired, settings.judging())

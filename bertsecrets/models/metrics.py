@@ -1,11 +1,13 @@
 """Metrics of a task, computed once over all predictions of an evaluation set: GLUE's metrics, macro-F1 and AUC."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import binomtest
 from torch import Tensor
@@ -14,10 +16,13 @@ from torchmetrics import Metric
 from torchmetrics.functional import matthews_corrcoef, pearson_corrcoef
 from torchmetrics.functional.classification import binary_f1_score, multiclass_f1_score
 
+from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
+from bertsecrets.models.encoder import Autocast
 from bertsecrets.results.scores import LEVEL, SetScores, beats_constant
-from bertsecrets.task_heads.base import TaskHead
+from bertsecrets.task_heads.base import TaskHead, output_of
+from bertsecrets.task_heads.metric import Array
 from bertsecrets.task_heads.sequence import SEQUENCE
 
 MetricFunction = Callable[[Tensor, Tensor, Task], Tensor]
@@ -223,7 +228,7 @@ def set_scores_of_statistics(
 ) -> SetScores:
     """Every metric of answers that are statistics, and of those of a majority baseline on the same examples.
 
-    Which is better by the first metric is told by the sign test over examples, or over groups.
+    The sign test over examples, or over groups, compares them by the first metric.
 
     Args:
         answer_NF, baseline_NF: The answers.
@@ -309,3 +314,34 @@ class Predictions(Metric):
         count = index_N.numel()
         row_M, label_M, logits_M1C = self.head.merged(label_N.view(count), logits_NC.view(count, 1, -1))
         return index_N.view(count)[row_M], logits_M1C[:, 0], label_M
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Predictions of a model on N labelled examples, in order of their index, float64, and the examples' groups."""
+
+    label_N: Array
+    prediction_N: Array
+    group_N: NDArray[np.int64] | None = None
+
+
+@torch.no_grad()
+def answers(
+    model: Callable[..., Any], batches: Iterable[Batch], task: Task, context: Autocast, device: torch.device
+) -> Answers:
+    """Predictions of a model on labelled examples on this device, in evaluation mode."""
+    indices, labels, answers, groups = [], [], [], []
+    for batch in batches:
+        assert batch.label_B is not None
+        with context():
+            on_device = batch.to(device)
+            answers.append(on_device.answers(output_of(model, on_device.inputs())).float().cpu())
+        labels.append(task.head.outcome_labels(batch.label_B))
+        indices.append(batch.index_B)
+        groups += [] if batch.group_B is None else [batch.group_B]
+    order_N = torch.cat(indices).argsort()
+    # Windows of a long text have one answer together.
+    row_M, label_M, answer_M1F = task.head.merged(torch.cat(labels)[order_N], torch.cat(answers)[order_N][:, None])
+    prediction_M = task.head.predictions(answer_M1F[:, 0])
+    group_M = torch.cat(groups)[order_N][row_M].numpy() if groups else None
+    return Answers(label_M.double().numpy(), prediction_M.double().numpy(), group_M)

@@ -15,6 +15,7 @@ from bertsecrets.analysis import Analysis, Context, Findings, without_errors
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import example_count, example_lengths
 from bertsecrets.errors import UserError
+from bertsecrets.models.metrics import Answers, answers
 from bertsecrets.present.shrink import attempt_in_words
 from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.pruning.export import OnnxClassifier, check_onnx, export_int8, write_smaller
@@ -31,8 +32,6 @@ from bertsecrets.shrinking.components import ComponentScores, fisher_information
 from bertsecrets.shrinking.latency import LatencyTable, measure_latency
 from bertsecrets.shrinking.plan import JUDGED, Answered, as_fast_as_asked, layers_in_turn, plan, uniform_plan
 from bertsecrets.shrinking.search import (
-    Answers,
-    answers,
     check_can_rule_out,
     check_examples,
     length_changes,

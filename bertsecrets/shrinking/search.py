@@ -2,12 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -18,6 +14,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast
+from bertsecrets.models.metrics import Answers
 from bertsecrets.pruning.guarantee import group_changes, guarantee
 from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.removal import Kept, keep_only
@@ -28,23 +25,12 @@ from bertsecrets.shrinking.latency import LatencyTable
 from bertsecrets.shrinking.refit import refitted
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out
-from bertsecrets.task_heads.base import output_of
-from bertsecrets.task_heads.metric import Array
 from bertsecrets.task_heads.sequence import ACCURACY
 
 _CHANGED = 0.02
 """Share of changed predictions for which :func:`check_examples` states the smallest loss that can be excluded."""
 
 Batches = Callable[[], Iterable[Batch]]
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Predictions of a model on N labelled examples, in order of their index, float64, and the examples' groups."""
-
-    label_N: Array
-    prediction_N: Array
-    group_N: NDArray[np.int64] | None = None
 
 
 def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
@@ -130,28 +116,6 @@ def make_smaller(
             advance=advance,
         )
     return smaller
-
-
-@torch.no_grad()
-def answers(
-    model: Callable[..., Any], batches: Iterable[Batch], task: Task, context: Autocast, device: torch.device
-) -> Answers:
-    """Predictions of a model on labelled examples on this device, in evaluation mode."""
-    indices, labels, answers, groups = [], [], [], []
-    for batch in batches:
-        assert batch.label_B is not None
-        with context():
-            on_device = batch.to(device)
-            answers.append(on_device.answers(output_of(model, on_device.inputs())).float().cpu())
-        labels.append(task.head.outcome_labels(batch.label_B))
-        indices.append(batch.index_B)
-        groups += [] if batch.group_B is None else [batch.group_B]
-    order_N = torch.cat(indices).argsort()
-    # Windows of a long text have one answer together.
-    row_M, label_M, answer_M1F = task.head.merged(torch.cat(labels)[order_N], torch.cat(answers)[order_N][:, None])
-    prediction_M = task.head.predictions(answer_M1F[:, 0])
-    group_M = torch.cat(groups)[order_N][row_M].numpy() if groups else None
-    return Answers(label_M.double().numpy(), prediction_M.double().numpy(), group_M)
 
 
 def paired(whole: Answers, smaller: Answers) -> PairedPredictions:

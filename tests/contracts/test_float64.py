@@ -27,10 +27,10 @@ from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.encoder import describe
+from bertsecrets.models.metrics import answers
 from bertsecrets.pruning.removal import Kept
 from bertsecrets.shrinking.components import fisher_information
 from bertsecrets.shrinking.refit import refitted
-from bertsecrets.shrinking.search import answers
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 PLAN = Plan("zero", LAYERS, HEADS, tuple(every_head(LAYERS, HEADS)))
