@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.data.sources.base import FORMATS, TEXT
+from bertsecrets.data.sources.base import FORMATS, LONGEST_TEXT, TEXT
 from bertsecrets.errors import UserError
 from bertsecrets.models.spec import INITIAL
 from bertsecrets.results.files import quoted
@@ -98,14 +98,10 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
     if run_of(model) is not None:
         # A run records its columns.
         return [f"data.eval_path={quoted(os.path.abspath(path))}"]
-    # Slow imports that only files need.
-    from bertsecrets.data.sources.table import file_columns
-
     kind = FORMATS.get(path.suffix.lower(), "csv")
     if path.is_dir():
-        kind = TEXT if all(inside.suffix == ".txt" for inside in path.iterdir()) else "hub"
-    elif path.suffix.lower() == ".txt" and not all(find_columns(file_columns(path, "csv"))):
-        # Without a header that names texts and labels, each line is a text.
+        kind = TEXT if {inside.suffix for inside in path.iterdir()} == {".txt"} else "hub"
+    elif path.suffix.lower() == ".txt" and not _has_header(path):
         kind = TEXT
     added = [f"data={kind}", f"data.path={quoted(str(path))}"]
     if kind == "columns" and path.suffix == ".conllu":
@@ -113,6 +109,9 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
         return [*added, *(f"{key}={name}" for key, name in of_treebank.items() if key not in keys)]
     if kind in ("hub", "columns", TEXT):
         return added
+    # A slow import that only files need.
+    from bertsecrets.data.sources.table import file_columns
+
     columns = file_columns(path, kind)
     found = find_choices(columns) or dict(zip(("data.text", "data.label"), find_columns(columns), strict=True))
     for key, column in found.items():
@@ -141,6 +140,14 @@ def find_choices(columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
     texts = next((names for names in _BEFORE_CHOICES if all(name in own for name in names)), ())
     label = next(((own[name],) for name in _RIGHT if name in own), ())
     return {"data.text": tuple(own[name] for name in texts), "data.choices": choices, "data.label": label}
+
+
+def _has_header(path: Path) -> bool:
+    """Whether the first line of a file names a column of texts and one of labels."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        first = file.readline(LONGEST_TEXT)
+    names = ([name.strip(' \n"') for name in first.split(separator)] for separator in ",;\t")
+    return any(all(find_columns(columns)) for columns in names)
 
 
 def find_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

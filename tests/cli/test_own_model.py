@@ -105,9 +105,13 @@ def test_the_words_of_a_plain_text_are_predicted_by_a_masked_language_model(tiny
     assert {*table["metric"]} == {"masked_accuracy", "pseudo_log_likelihood"}
     assert {*table["count"]} == {40}
     (tmp_path / "table.txt").write_text("review\tstars\nfine\tgood\npoor\tbad\nfair\tgood\nlong\tbad\n", "utf-8")
+    (tmp_path / "novel.txt").write_text("\n\nCall me Ishmael.\n", "utf-8")
     (tmp_path / "novels").mkdir()
     (tmp_path / "novels" / "one.txt").write_text("Call me Ishmael.\n", "utf-8")
-    for name, source in (("texts.txt", "data=text"), ("table.txt", "data=csv"), ("novels", "data=text")):
+    for name, source in (
+        *(("texts.txt", "data=text"), ("table.txt", "data=csv")),
+        *(("novel.txt", "data=text"), ("novels", "data=text")),
+    ):
         assert source in parse([str(tmp_path / "lm"), str(tmp_path / name)], "analyze").overrides
 
 

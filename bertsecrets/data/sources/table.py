@@ -237,18 +237,18 @@ class FileSource(TableSource):
                 self._tables[split] = read_csv(path, self.columns, filled=set(self.columns), skip_bad_rows=skip)
             else:
                 advice = f"give {'data.path' if split == TRAIN else 'data.eval_path'}=<{kind} file>"
-                if kind == TEXT:
-                    rows = read_lines(path, advice)
-                elif kind == "columns":
-                    rows = read_columns(path, self.texts[0], self.label, advice)
-                else:
-                    rows = _read_typed(path, kind, advice)
                 if kind == TEXT and not self.task.head.makes_labels:
                     raise UserError(
                         f"'{path}' has texts without labels, which kind '{self.task.head.kind}' needs; set "
                         "task.kind=masked, or give a file with labels, such as data=csv (data=columns if each line has "
                         "a word and its tag)."
                     )
+                if kind == TEXT:
+                    rows = read_lines(path, advice)
+                elif kind == "columns":
+                    rows = read_columns(path, self.texts[0], self.label, advice)
+                else:
+                    rows = _read_typed(path, kind, advice)
                 for column, key in self.columns.items():
                     column_index(path, rows.column_names, column, f" (set {key})")
                 cells = rows.select_columns(list(self.columns)).with_format(None)[:]
@@ -565,15 +565,15 @@ def read_lines(path: Path, advice: str) -> Dataset:
     import datasets
 
     columns: dict[str, list[Any]] = {TEXT: [], DOCUMENT: []}
-    document = 0
+    document = -1
     for file in sorted(path.glob("*.txt")) if path.is_dir() else [path]:
+        new = True
         for _, line in numbered_lines(file, advice, "the text"):
             if line.strip():
+                document += new
                 columns[TEXT].append(line.strip())
                 columns[DOCUMENT].append(document)
-            elif document in columns[DOCUMENT][-1:]:
-                document += 1
-        document += document in columns[DOCUMENT][-1:]
+            new = not line.strip()
     if not columns[TEXT]:
         raise UserError(f"'{path}' has no text; expected a text in each line{', in .txt files' * path.is_dir()}.")
     return datasets.Dataset.from_dict(columns)
