@@ -54,7 +54,7 @@ from bertsecrets.settings import CONF, meanings, shown
 from bertsecrets.task_heads import kind_of
 from bertsecrets.task_heads.answers import AnswerHead
 from bertsecrets.task_heads.base import TaskHead, output_of
-from bertsecrets.task_heads.choice import ChoiceHead
+from bertsecrets.task_heads.choice import ChoiceHead, chooses
 from bertsecrets.task_heads.labels import Answers
 from bertsecrets.task_heads.masked import MaskedHead
 from bertsecrets.task_heads.sequence import SEQUENCE
@@ -582,7 +582,7 @@ def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: st
                     f"{embeds if isinstance(model, SentenceEmbedder) else ''}."
                 )
         return values
-    if _chooses(model):
+    if chooses(model):
         most = len(_places(texts)) - 1
         for value in values:
             if not _is_whole(value) or not 0 <= value <= most:
@@ -638,12 +638,8 @@ def _is_whole(label: Any) -> bool:
 
 
 def _gives_scores(model: PreTrainedModel) -> bool:
-    one_output = int(getattr(model.config, "num_labels", 0)) == 1 and not _chooses(model)
+    one_output = int(getattr(model.config, "num_labels", 0)) == 1 and not chooses(model)
     return isinstance(model, SentenceEmbedder) or one_output
-
-
-def _chooses(model: PreTrainedModel) -> bool:
-    return type(model).__name__.endswith(ChoiceHead.auto.removeprefix("AutoModel"))
 
 
 def _places(texts: Sequence[Any]) -> tuple[str, ...]:
@@ -739,7 +735,7 @@ def _examples(
     if not labelled:
         raise UserError("texts is empty; give at least one sentence or pair of sentences.")
     sentences: list[tuple[str, ...]] = []
-    with_choices = _chooses(network) and not isinstance(labelled[0][0][-1], str)
+    with_choices = chooses(network) and not isinstance(labelled[0][0][-1], str)
     for text, _ in labelled:
         sentences_of_text = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
         if with_choices:

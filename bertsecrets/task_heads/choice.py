@@ -15,11 +15,16 @@ from bertsecrets.task_heads.metric import Metric
 from bertsecrets.task_heads.sequence import ACCURACY, SequenceHead
 
 
+def chooses(model: nn.Module) -> bool:
+    """Whether a model is one of multiple choice."""
+    return type(model).__name__.endswith(ChoiceHead.auto.removeprefix("AutoModel"))
+
+
 def score_single_choices(model: nn.Module) -> RemovableHandle | None:
     """Let a model of multiple choice score rows of tokens too, each as that of a question with one choice; no other
     model is changed.
     """
-    if not type(model).__name__.endswith(ChoiceHead.auto.removeprefix("AutoModel")):
+    if not chooses(model):
         return None
     return model.register_forward_pre_hook(_as_single_choices, with_kwargs=True)
 

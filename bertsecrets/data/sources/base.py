@@ -46,7 +46,7 @@ FORMATS = {
     ".json": "jsonl",
     **dict.fromkeys((".conll", ".conllu", ".conllx", ".bio", ".iob", ".iob2"), "columns"),
 }
-"""Ends of files that tell their format; a .txt file may have any."""
+"""Formats by the suffix of a file; a .txt file may have any format."""
 
 LONGEST_TEXT = 1_000_000
 """Characters of a row or a text; a tokenizer needs 60 bytes of memory for each."""
@@ -70,6 +70,18 @@ class Source(Protocol):
 
     def prepare(self) -> None:
         """Work for one process per machine, such as downloading; raises UserError if it fails."""
+
+
+class BuiltIn:
+    """The base of sources that ship with the package: every split is there."""
+
+    notes: Sequence[str] = ()
+
+    def has(self, split: str) -> bool:
+        return True
+
+    def prepare(self) -> None:
+        """Nothing needs to be downloaded."""
 
 
 class SplitFiles:

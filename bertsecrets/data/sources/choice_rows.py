@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import check_length
+from bertsecrets.data.sources.base import BuiltIn, check_length
 from bertsecrets.data.sources.demo import demo_examples
 from bertsecrets.errors import UserError
 from bertsecrets.settings import shown
@@ -70,7 +70,7 @@ def names_of_places(labels: Collection[Any], count: int, columns: Sequence[str],
     )
 
 
-class DemoChoices:
+class DemoChoices(BuiltIn):
     """Sentences of the demo corpus up to their verb, with four endings: their own and those of other sentences.
 
     >>> [example, *_] = DemoChoices().examples("validation")
@@ -78,16 +78,8 @@ class DemoChoices:
     ('Seven metal hatches were shut', 'by the woman.')
     """
 
-    notes: Sequence[str] = ()
-
     def examples(self, split: str) -> list[Example]:
         return [*_demo_choices(split)]
-
-    def has(self, split: str) -> bool:
-        return True
-
-    def prepare(self) -> None:
-        pass
 
 
 @functools.cache

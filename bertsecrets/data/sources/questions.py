@@ -8,7 +8,7 @@ from typing import Any
 
 from bertsecrets.data.example import Example, Word
 from bertsecrets.data.groups import group_of, with_groups
-from bertsecrets.data.sources.base import TRAIN, SplitFiles, check_length, read_answers, reading
+from bertsecrets.data.sources.base import TRAIN, BuiltIn, SplitFiles, check_length, read_answers, reading
 from bertsecrets.data.sources.demo import demo_examples
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
@@ -79,7 +79,7 @@ def _asked(content: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 yield article.get("title", ""), paragraph["context"], asked
 
 
-class DemoQuestions:
+class DemoQuestions(BuiltIn):
     """Questions about short texts of six sentences from the demo corpus, one about each: which words fill a role of
     its frame.
 
@@ -88,16 +88,8 @@ class DemoQuestions:
     ('Seven metal hatches were shut by who?', ('the woman',))
     """
 
-    notes: Sequence[str] = ()
-
     def examples(self, split: str) -> list[Example]:
         return [*_demo_questions(split)]
-
-    def has(self, split: str) -> bool:
-        return True
-
-    def prepare(self) -> None:
-        pass
 
 
 @functools.cache
