@@ -101,7 +101,7 @@ class SequenceClassifier(pl.LightningModule):
         return output_of(self.model, batch.inputs())
 
     def _scored(self, batch: Batch) -> Tensor:
-        """The same where labels ask for it: a vocabulary of logits at every token would cost as much as the encoder."""
+        """The output where labels ask for it: a vocabulary of logits at each token costs as much as the encoder."""
         return batch.head.together(batch.head.output(self.model, batch.inputs(), batch.label_B))
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:

@@ -172,8 +172,8 @@ class TaskHead(ABC):
         return output_RXF
 
     def outcome_labels(self, label_B: Tensor) -> Tensor:
-        """The labels ``[B]`` that answers are judged by; where answers count what is right already, numbers that tell
-        other labels apart.
+        """The labels ``[B]`` that answers are judged by; where answers already count what is right, fingerprints that
+        differ if the labels do.
         """
         return fingerprints(label_B) if self.statistics else label_B
 
