@@ -18,6 +18,8 @@ from bertsecrets.papers.lines import Columns, Line, cell, check_fields, tables
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER
 from bertsecrets.papers.sources import State, states
+from bertsecrets.papers.statements.judge import subjects
+from bertsecrets.papers.statements.sheet import DISABLE
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerLine, LayerPanel, layer_panels, layer_scatter
 from bertsecrets.present.figures.maps import MapPanel, gallery
@@ -243,7 +245,15 @@ def layer_dots(
 
 
 def heatmaps(
-    models: Studied, column: str, name: str, title: str, unit: str, caption: str, limits: Sequence[float] | None = None
+    models: Studied,
+    column: str,
+    name: str,
+    title: str,
+    unit: str,
+    caption: str,
+    limits: Sequence[float] | None = None,
+    *,
+    before: bool = False,
 ) -> Section | None:
     """A heatmap of a column for each group of fine-tuned models, averaged over seeds; None if no model has it.
 
@@ -251,17 +261,27 @@ def heatmaps(
         models: The models.
         column: The column, ``measure/column``.
         name, title, unit, caption: Of the figure.
-        limits: Ends of the colour scale; None for 0 and the largest number.
+        limits: Ends of the colour scale; None for 0 and the largest number, or for changes of a score all of them.
+        before: Whether to show models before fine-tuning instead, each on the texts of one task.
     """
     measure, _, measured = column.partition("/")
-    grids = {group.title: grid for group in models.tuned if (grid := group.grids(measure, measured)) is not None}
-    if not grids:
+    effects = measure == DISABLE
+    if before:
+        sheets = {subject.name: sheet for subject in subjects(models, "before") for sheet in subject.sheets}
+        of_task = {task: grid for task, sheet in sheets.items() if (grid := sheet.found(column)) is not None}
+        panels = [HeadPanel(task, grid.value_LH) for task, grid in of_task.items()]
+        counts, seeds = [grid.count for grid in of_task.values()], []
+    else:
+        grids = {group.title: tuned for group in models.tuned if (tuned := group.grids(measure, measured)) is not None}
+        panels = [HeadPanel(task, tuned.value_RLH.mean(axis=0)) for task, tuned in grids.items()]
+        counts, seeds = [tuned.count for tuned in grids.values()], [len(tuned.value_RLH) for tuned in grids.values()]
+    if not panels:
         return None
-    panels = [HeadPanel(title, grid.value_RLH.mean(axis=0)) for title, grid in grids.items()]
-    low, high = limits or (0.0, max(float(np.nanmax(panel.value_LH)) for panel in panels))
-    seeds = seeds_in_words([len(grid.value_RLH) for grid in grids.values()])
-    note = f"{seeds}, {sample_size([grid.count for grid in grids.values()])} for each"
-    figure = head_panels(panels, title=title, unit=unit, note=note, limits=(float(low), float(high)))
+    note = f"{seeds_in_words(seeds)}, {sample_size(counts)} for each" if seeds else sample_size(counts)
+    if limits is None and not effects:
+        limits = 0.0, max(float(np.nanmax(panel.value_LH)) for panel in panels)
+    ends = None if limits is None else (float(limits[0]), float(limits[1]))
+    figure = head_panels(panels, title=title, unit=unit, note=note, limits=ends, effects=effects)
     return Section(figures=[FigureBlock(name, figure, caption, "Heatmaps by layer and head.")])
 
 

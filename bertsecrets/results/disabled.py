@@ -92,9 +92,10 @@ def objective(run: Run, name: str | None) -> float | None:
     return None if value is None or not isfinite(value) else float(value)
 
 
-def rows_of(kind: Kind, table: AblationTable, mode: str | None = None) -> list[Row]:
-    """The rows of a kind at its last step, of the first set, metric and mode, or of one mode."""
-    rows = _latest([row for row in kind.of(table.rows()) if mode in (None, row["mode"])])
+def rows_of(kind: Kind, table: AblationTable, mode: str | None = None, metric: str | None = None) -> list[Row]:
+    """The rows of a kind at its last step, of the first set, and of the given, or the first, mode and metric."""
+    asked = {name: value for name, value in (("mode", mode), ("metric", metric)) if value is not None}
+    rows = _latest(with_values(kind.of(table.rows()), **asked))
     return (
         with_values(rows, **{name: rows[0][name] for name in ("stage", "evaluation", "metric", "mode")}) if rows else []
     )

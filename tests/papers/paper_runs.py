@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 
 BERT = {"name": "bert_base", "path": "model"}
+TRAINED = {"name": "x", "init": "pretrained", "seed": 1}
 PREVIOUS_LH = np.array([[0.99, 0.99, 0.99, 0.91], [0.1] * 4, [0.1] * 4])
 
 
@@ -149,18 +151,30 @@ def surface_run(folder: Path, cls_LH: ArrayLike = LAYERS, *, stage: str = "check
     return made
 
 
-def disabled(delta_LH: ArrayLike, reach: float) -> Callable[[Path], object]:
-    """Effects with limits ``reach`` points away on either side."""
+def disabled(
+    delta_LH: ArrayLike, reach: float, metrics: Mapping[str, float] = MappingProxyType({"accuracy": 1}), **settings: Any
+) -> Callable[[Path], object]:
+    """Effects with limits ``reach`` points away on either side, times a factor for each metric."""
 
     def make(folder: Path) -> None:
-        made = make_run(folder, delta_LH=np.asarray(delta_LH) / 100, p_constant=0.001)
+        made = make_run(folder, **{"delta_LH": np.asarray(delta_LH) / 100, "p_constant": 0.001, **settings})
         run = Run.open(made)
-        rows = run.ablation_table().rows()
+        rows = [
+            {**row, "metric": metric, "delta": factor * row["delta"]}
+            for metric, factor in metrics.items()
+            for row in run.ablation_table().rows()
+        ]
         for row in rows:
             row.update(low=row["delta"] - reach / 100, high=row["delta"] + reach / 100, level=0.95)
         type(run.ablation_table()).from_rows(rows).write(run.ablation_path)
 
     return make
+
+
+def disabled_words(delta_LH: ArrayLike) -> Callable[[Path], object]:
+    """Effects on masked words before fine-tuning: these on the accuracy, times -2 on the pseudo-log-likelihood."""
+    metrics = {"masked_accuracy": 1, "pseudo_log_likelihood": -2}
+    return disabled(delta_LH, 0.1, metrics, model=BERT, checkpoint="initial", trained=TRAINED)
 
 
 def pruned(*curves: tuple[str, int, float], **settings: object) -> Callable[[Path], object]:

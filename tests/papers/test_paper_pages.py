@@ -16,6 +16,8 @@ from papers.paper_runs import (
     BERT,
     TREEBANK,
     by_layer,
+    disabled,
+    disabled_words,
     gated_run,
     models_in,
     relation,
@@ -102,6 +104,21 @@ def verdicts_on(page: Path) -> dict[str, str]:
         if len(cells) == 5 and cells[0] in words:
             assert verdicts.setdefault(cells[0], cells[1]) == cells[1], cells[0]
     return verdicts
+
+
+def test_a_heatmap_shows_heads_before_fine_tuning(tmp_path: Path) -> None:
+    """The changes of the metric asked for, before fine-tuning alone."""
+    figure_of = {"name": "words", "title": "Words", "unit": "points", "caption": "Words.", "before": True}
+    column = "disable/uniform/head/pseudo_log_likelihood"
+    delta_LH = np.linspace(-3, 1, 12).reshape(3, 4)
+    disabled(delta_LH, 0.1, model=BERT)(tmp_path / "tuned")
+    assert shows.heatmaps(models_in(tmp_path), column, **figure_of) is None
+    disabled_words(delta_LH)(tmp_path / "words")
+    section = shows.heatmaps(models_in(tmp_path), column, **figure_of)
+    assert section is not None
+    (block,) = section.figures
+    drawn = block.figure.axes[0].collections[0].get_array()
+    assert np.ma.getdata(drawn).reshape(3, 4) == pytest.approx(-2 * delta_LH)
 
 
 def test_a_statement_has_one_verdict_on_every_page(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from papers.paper_runs import BERT, LAYERS, disabled, statement_of, surface_run
+from papers.paper_runs import BERT, LAYERS, TRAINED, disabled, disabled_words, statement_of, surface_run
 from reporting.finished_runs import make_run
 from scipy import stats
 
@@ -40,7 +40,6 @@ def only(entry: Entry) -> Any:
 
 ORDERED = np.arange(40.0).reshape(4, 10) / 100
 MEAN = {"kind": "mean", "column": "surface/cls"}
-TRAINED = {"name": "x", "init": "pretrained", "seed": 1}
 
 
 def compared_run(folder: Path, seed: int, other: int, cosine: float) -> None:
@@ -195,6 +194,41 @@ def test_the_mode_of_disabling_is_that_of_the_statement(tmp_path: Path) -> None:
     uniform, zero = (only(entry) for entry in ledger(tmp_path, *statements))
     assert (uniform.finding.value, zero.finding.value) == pytest.approx((-3, -5))
     assert zero.finding.readings[0].detail == "accuracy on val, 100 of 408 examples"
+
+
+def test_before_fine_tuning_heads_are_disabled_on_masked_words(tmp_path: Path) -> None:
+    """Neither the fine-tuned model nor an untrained classifier stands for the model before fine-tuning."""
+    words = "disable/uniform/head/pseudo_log_likelihood"
+    statements = [
+        statement_of({"kind": "mean", "column": "disable/uniform/head/masked_accuracy", "below": -1}, "before"),
+        statement_of(
+            {"kind": "correlation", "column": "disable/uniform/head", "other": f"initial:{words}", "above": 0}, name="t"
+        ),
+    ]
+    tuned_LH, before_LH = (np.random.default_rng(seed).normal(-3, 1, (4, 10)) for seed in (0, 1))
+    disabled(tuned_LH, 0.1, model=BERT)(tmp_path / "runs" / "tuned")
+    disabled(tuned_LH, 0.1, model=BERT, checkpoint="initial", trained=TRAINED)(tmp_path / "runs" / "classifier")
+    command = (
+        "python -m bertsecrets analyze checkpoint=initial model=bert_base task=mrpc task.kind=masked analysis=disable "
+        "ablation.mode=uniform"
+    )
+    lacking = [only(entry) for entry in ledger(tmp_path / "runs", *statements)]
+    assert [(cell.finding, cell.command) for cell in lacking] == [(None, command)] * 2
+    disabled_words(before_LH)(tmp_path / "runs" / "words")
+    before, both = (only(entry) for entry in ledger(tmp_path / "runs", *statements))
+    assert before.finding.value == pytest.approx(before_LH.mean())
+    assert before.finding.readings[0].detail.startswith("masked_accuracy on val")
+    correlation = stats.spearmanr(tuned_LH.ravel(), -2 * before_LH.ravel()).statistic
+    assert both.finding.value == pytest.approx(correlation)
+
+
+def test_a_model_without_a_head_for_masked_words_is_sent_to_no_analysis(tmp_path: Path) -> None:
+    surface_run(tmp_path / "run", model={"name": "minilm", "path": "model", "objective": "sentence_embeddings"})
+    columns = ("disable/zero/head/masked_accuracy", "masked_lm_gradient/sep_total_minus_other")
+    for column in columns:
+        cell = only(ledger(tmp_path, statement_of({"kind": "mean", "column": column, "below": 0}, "before"))[0])
+        assert cell.command == ""
+        assert cell.reason.endswith(" before fine-tuning, which takes a model with a head for masked words.")
 
 
 def test_seeds_without_the_analysis_and_unlearned_ones_are_named(tmp_path: Path) -> None:
@@ -383,8 +417,9 @@ def test_the_configurations_take_what_the_statements_read(command: str, argument
         for column in statement.test.columns
     }
     analyses = {"disable", "place", "causal_gates", "pruning", "sinks", "direct_effect", "dependency"}
-    annotated = {"features", "token_to_token", "frame_relations"}
-    assert read - analyses - annotated <= set(config.measure)
+    # Annotated texts, and a head for masked words, are not given to every model.
+    not_everywhere = {"features", "token_to_token", "frame_relations", "masked_lm_gradient"}
+    assert read - analyses - not_everywhere <= set(config.measure)
     # Orders that are computed anew after each step are an analysis of their own.
     once = (
         test for test in (statement.test for statement in read_statements()) if not getattr(test, "iterative", False)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.attention.modes import mode_names
+from bertsecrets.importance.gradient import MaskedLMGradient
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.linguistic.columns import RANDOM
 from bertsecrets.measures.role_rows import judged_relations, voita_roles
@@ -30,6 +31,8 @@ from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import stderr_of_width
+from bertsecrets.task_heads.labels import MASKED
+from bertsecrets.task_heads.masked import MaskedHead
 
 Array = NDArray[np.float64]
 
@@ -51,6 +54,8 @@ UNLIMITED = (-math.inf, math.inf)
 
 OR = " or "
 """Separator between a column and its substitute if it was not measured."""
+
+_NEEDS_HEAD = ", which takes a model with a head for masked words"
 
 _NOT_COMPARED = frozenset({Clusters.name})
 """Measures not covered by ``compare_with``, which need a separate analysis of the model before fine-tuning."""
@@ -99,10 +104,12 @@ class Grid:
 def disabled_columns() -> tuple[str, ...]:
     """Columns ``disable/<mode>/<kind>``: the change of score in points with each component of a kind disabled.
 
-    Parts of layers, which have no mode, use ``disable/zero/<kind>``.
+    Parts of layers, which have no mode, use ``disable/zero/<kind>``. ``disable/<mode>/<kind>/<metric>`` is the change
+    of a metric of masked words, the only scores of a model before fine-tuning.
     """
     modes = mode_names(sweeps=True)
-    return tuple(f"{mode}/{kind.name}" for kind in COMPONENTS for mode in (("zero",) if kind.done else modes))
+    names = [f"{mode}/{kind.name}" for kind in COMPONENTS for mode in (("zero",) if kind.done else modes)]
+    return (*names, *(f"{name}/{metric}" for name in names for metric in MaskedHead.metrics))
 
 
 class LackingError(Exception):
@@ -159,6 +166,13 @@ class Sheet:
                 self._grids[column] = self.grid(substitute)
         return self._grids[column]
 
+    def found(self, column: str) -> Grid | None:
+        """:meth:`grid`; None if no run has it."""
+        try:
+            return self.grid(column)
+        except LackingError:
+            return None
+
     @cached_property
     def _grids(self) -> dict[str, Grid]:
         """The columns read so far, as many statements share columns."""
@@ -172,14 +186,15 @@ class Sheet:
         about: About = "before" if column.startswith(BEFORE) else self.about
         measure, _, name = column.removeprefix(BEFORE).partition("/")
         if measure == DISABLE:
-            return self._disabled(name)
+            return self._disabled(name, about)
         if (made := MADE.get(column)) is not None:
             return made(self)
         for run in self.runs:
             if measure in run.experiments and (grid := _of_stage(run, measure, name, about)) is not None:
                 return grid
         settings = self.settings_of(measure, about) if about == "before" else settings_for(column, about)
-        raise LackingError(f"the column {measure}/{name}{_STATES[about]}", settings)
+        head = _NEEDS_HEAD * (measure == MaskedLMGradient.name)
+        raise LackingError(f"the column {measure}/{name}{_STATES[about]}{head}", settings)
 
     def _over_training(self, column: str) -> Grid:
         measure, _, name = column.partition("/")
@@ -233,22 +248,30 @@ class Sheet:
     def settings_of(self, experiment: str, about: About | None = None) -> str:
         """The settings of ``analyze.py`` for an experiment in a state of the model; None for the sheet's state."""
         about = about or self.about
+        if experiment == MaskedLMGradient.name and not self._predicts_words:
+            return ""
         if about == "before" and experiment in _ANNOTATED:
             return f"{self._initial} {_ANNOTATED[experiment]}"
         # Without a fine-tuned model, there is nothing to compare with the model before fine-tuning.
         alone = all(run.source == BEFORE_TRAINING for run in self.runs)
         if about == "before" and (alone or experiment in _NOT_COMPARED):
-            config = self.runs[0].config
-            return (
-                f"{self._initial} {shlex.join([*task_settings(config), *data_settings(config)])} "
-                f"{settings_for(experiment, 'tuned')}"
-            )
+            return f"{self._initial_on_task()} {settings_for(experiment, 'tuned')}"
         return settings_for(experiment, about)
+
+    @property
+    def _predicts_words(self) -> bool:
+        """Whether the model before fine-tuning has, or may have, a head for masked words."""
+        return self.runs[0].config["model"].get("objective") in (None, "masked_words")
 
     @property
     def _initial(self) -> str:
         """The settings that name the model before fine-tuning."""
         return shlex.join([ANY_MODEL, *model_settings(self.runs[0].config)])
+
+    def _initial_on_task(self, *settings: str) -> str:
+        """The settings that name the model before fine-tuning and the sheet's task and data, and further ones."""
+        config = self.runs[0].config
+        return f"{self._initial} {shlex.join([*task_settings(config), *data_settings(config), *settings])}"
 
     def _views(self, experiment: str) -> Iterator[MeasureView]:
         for run in self.runs:
@@ -277,12 +300,13 @@ class Sheet:
         """Identification of a column's numbers: for disabled heads, metric and sample."""
         return self.grid(column).origin if column.startswith(f"{DISABLE}/") else ""
 
-    def _disabled(self, name: str) -> Grid:
-        mode, _, kind = name.partition("/")
+    def _disabled(self, name: str, about: About) -> Grid:
+        mode, kind, metric = _disabling(name)
         for run in self.runs:
-            if Disabling.name not in run.experiments or run.source == BEFORE_TRAINING:
+            if Disabling.name not in run.experiments or (run.source == BEFORE_TRAINING) != (about == "before"):
                 continue
-            rows = rows_of(KINDS[kind], Run.open(run.folder).ablation_table(), None if KINDS[kind].done else mode)
+            table = Run.open(run.folder).ablation_table()
+            rows = rows_of(KINDS[kind], table, None if KINDS[kind].done else mode, metric)
             if not rows:
                 continue
             # A sweep of only the first layers does not know the number of layers.
@@ -298,10 +322,13 @@ class Sheet:
             # A sweep of only some layers does not describe the whole model.
             if np.isfinite(value_LH).all():
                 return Grid(value_LH, stderr_LH, max(int(row["count"]) for row in rows), _origin(run, rows))
-        raise LackingError(
-            f"the effects of disabling each {KINDS[kind].singular} (mode {mode})",
-            settings_for(f"{DISABLE}/{name}", "tuned"),
-        )
+        what = f"the effects of disabling each {KINDS[kind].singular} (mode {mode})"
+        settings = settings_for(f"{DISABLE}/{name}", "tuned")
+        if about == "before":
+            what += f" on masked words{_STATES[about]}{_NEEDS_HEAD}"
+            named = self._initial_on_task(f"task.kind={MASKED}")
+            settings = f"{named} {settings}" if self._predicts_words else ""
+        raise LackingError(what, settings)
 
 
 def _origin(run: FinishedRun, rows: Sequence[dict[str, Any]]) -> str:
@@ -312,6 +339,12 @@ def _origin(run: FinishedRun, rows: Sequence[dict[str, Any]]) -> str:
     whole = "" if of is None or counts == [of] else f" of {of:,}"
     stopped = " (stopped early)" if len(counts) > 1 else ""
     return f"{rows[0]['metric']} on {name}, {numbers}{whole} examples{stopped}"
+
+
+def _disabling(name: str) -> tuple[str, str, str | None]:
+    """The mode, kind of component and metric of a column of :func:`disabled_columns`; None for the first metric."""
+    mode, kind, *metric = name.split("/")
+    return mode, kind, next(iter(metric), None)
 
 
 def _layer(sheet: Sheet) -> Grid:
@@ -360,7 +393,7 @@ def settings_for(column: str, about: About) -> str:
     column = column.removeprefix(BEFORE)
     measure, _, name = column.partition("/")
     if measure == DISABLE:
-        mode, _, kind = name.partition("/")
+        mode, kind, _ = _disabling(name)
         if KINDS[kind].done:
             return f"analysis=disable 'ablation.components=[{','.join(part.component for part in PARTS)}]'"
         return f"analysis={'disable_all_but_one' if kind == 'all_but_one' else 'disable'} ablation.mode={mode}"
@@ -434,6 +467,7 @@ LAYER_SETS: dict[str, LayerSet] = {
     ),
     "upper_third": LayerSet("the upper third of the layers", lambda layers: range(layers - _third(layers), layers)),
     "all_but_last": LayerSet("all layers but the last", lambda layers: range(max(1, layers - 1))),
+    "all_but_last_two": LayerSet("all layers but the last two", lambda layers: range(max(1, layers - 2))),
     "all_but_first_two": LayerSet("all layers but the first two", lambda layers: range(min(2, layers - 1), layers)),
     "five_of_twelve": LayerSet("layers 5 to 9 of 12, or as deep", _five_of_twelve),
 }

@@ -56,7 +56,7 @@ class Where(Settings):
 def _components(column: str, layers: str) -> str:
     """Label of the heads of some layers, or of these layers for a column with one number per layer."""
     measure, _, name = column.partition("/")
-    of_layers = measure == DISABLE and KINDS[name.rpartition("/")[2]].axes == ("layer",)
+    of_layers = measure == DISABLE and KINDS[name.split("/")[1]].axes == ("layer",)
     return LAYER_SETS[layers].words if of_layers else f"the heads of {LAYER_SETS[layers].words}"
 
 
@@ -310,9 +310,7 @@ class SomeHead(SumTest):
         value_LH, stderr_LH, count = summed(sheet, listed(self.column))
         sign, tests = -1.0 if self.lowest else 1.0, sum(sheet.grid(name).tests for name in listed(self.column))
         for column in self.or_columns:
-            try:
-                alternative = sheet.grid(column)
-            except LackingError:
+            if (alternative := sheet.found(column)) is None:
                 continue
             tests += alternative.tests
             farther_LH = sign * alternative.value_LH > sign * value_LH
