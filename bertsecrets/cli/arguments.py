@@ -32,7 +32,7 @@ from bertsecrets.sweeps.hydra_arguments import (
     unquoted,
 )
 from bertsecrets.sweeps.sweep import resume_arguments
-from bertsecrets.sweeps.trust import TARGET, check_links, check_sweep_arguments, may_be_given_again, names_code
+from bertsecrets.sweeps.trust import check_links, check_sweep_arguments, code_of, may_be_given_again
 
 OWN_DATA = "own"
 """The option of ``conf/task`` for data of the user's own."""
@@ -163,7 +163,7 @@ def with_resume(invocation: Invocation) -> Invocation:
     check_links(folder)
     for argument in new_settings:
         key = key_of(argument)
-        trusts = names_code(key) and (key.endswith(TARGET) or ":" in argument.partition("=")[2])
+        trusts = bool(code_of(key, argument.partition("=")[2]))
         allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or may_be_given_again(key) or trusts
         if not allowed:
             raise UserError(

@@ -36,7 +36,7 @@ from bertsecrets.sweeps.sweep import (
     SweepFacts,
     line_of,
 )
-from bertsecrets.sweeps.trust import foreign_code, outside
+from bertsecrets.sweeps.trust import settings_to_repeat
 
 _SLURM_RANKS = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
 _ASSIGNED_BY = ("SLURM_JOB_ID", "RAY_JOB_ID")
@@ -127,8 +127,8 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
     """The command line of the job as a single run."""
     name = f"--config-name={HydraConfig.get().job.config_name}"
     if resumable:
-        again = {**foreign_code(plain(config)), **outside(plain(config))}
-        return [name, f"resume={folder}", *(f"++{key}={as_argument(value)}" for key, value in again.items())]
+        again = settings_to_repeat(plain(config)).items()
+        return [name, f"resume={folder}", *(f"++{key}={as_argument(value)}" for key, value in again)]
     hydra = HydraConfig.get()
     task = [override for override in hydra.overrides.task if key_of(override) != "resume"]
     hydra_overrides = [

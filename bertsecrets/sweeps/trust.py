@@ -48,21 +48,20 @@ _LOGGED_INSIDE = (TARGET, "project", "job_type", "init_timeout")
 """Logger settings that send nothing."""
 
 _FOLDER_NAME = r"\w[\w.=,+ -]*"
-_OPTION = r"[\w*][\w*.-]*"
-_WORD = r"[\w.,-]+|None"
-_HYDRA_SETTINGS = {
-    # Other settings are shell commands, modules to import, addresses or paths.
-    r"hydra\.(launcher|sweeper)\.[\w.]+": r"-?\d{1,9}|auto|None",
-    r"hydra\.launcher\.(account|partition|qos)": _WORD,
-    r"hydra\.sweeper\.(direction|sampler)": _WORD,
-    r"hydra\.sweep\.subdir": rf"{_FOLDER_NAME}(/{_FOLDER_NAME})*",
-}
-"""Hydra settings that are accepted from a sweep's folder, and their valid values; others have to be given again."""
-
-_HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
-
-_NAMES = ("name", "task.name", "model.name")
-"""Settings that name folders."""
+_GROUP = r"[\w*][\w*.-]*"
+_RECORDED = (
+    (r"hydra\.launcher\.(account|partition|qos)|hydra\.sweeper\.(direction|sampler)", r"[\w.,-]+"),
+    (r"hydra\.(launcher|sweeper)\.[\w.]+", r"-?\d{1,9}|auto|None"),
+    (r"hydra\.sweep\.subdir", rf"{_FOLDER_NAME}(/{_FOLDER_NAME})*"),
+    (r"hydra/(launcher|sweeper)", _GROUP),
+    # Other settings of Hydra are shell commands, modules to import, addresses or paths.
+    (r"hydra([./].*)?", r"(?!)"),
+    (r"name|task\.name|model\.name", _FOLDER_NAME),
+    (r".*", r".*"),
+)
+"""Patterns of the settings that are accepted from a sweep's folder and of their values; the first that matches the key
+counts. Anything else has to be given again.
+"""
 
 _REFERENCE = re.compile(r"\$\{(name|task\.name|model\.name|init|seed)\}")
 """Interpolations that are accepted from a sweep's folder; each must resolve to a name or a number. Other resolvers can
@@ -72,25 +71,28 @@ read the environment, and other settings can contain paths.
 _DATA = (str, int, float, type(None), RangeSweep, IntervalSweep)
 """Valid values of a recorded setting."""
 
-_WANDB_RUNS = "*run-*"
-"""W&B's run folders, which contain links to its log and are never written to again."""
-
-_SUBMITTED = ".submitit/.submission_file_*.sh"
+_LINKS_OF_OTHERS = ".submitit/.submission_file_*.sh"
 """Absolute links from submitit to its scripts, which lead out of a copied sweep. Each name is used once, so nothing is
 ever written through them.
 """
 
+_WANDB_RUNS = "*run-*"
+"""W&B's run folders, which contain links to its log and are never written to again."""
+
 
 @functools.cache
 def project_targets() -> frozenset[str]:
-    """The classes and functions named in the configurations of the project and of installed packages."""
+    """The classes and functions named in the configurations of the project and of installed packages.
+
+    Names rather than packages, because a module gives access to all that it imports.
+    """
     files = sorted(path for folder in (CONF, *offered_folders("conf").values()) for path in folder.rglob("*.yaml"))
     contents = (yaml.safe_load(path.read_text("utf-8")) for path in files)
     named = {target for content in contents for _, target in code_in(content) if isinstance(target, str)}
     return frozenset(named | {dotted(point) for point in offers("measures").values()})
 
 
-def code_in(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def code_in(content: Any) -> Iterator[tuple[str, Any]]:
     """Every class or function named in a configuration at any depth: its dotted key and its name.
 
     >>> list(code_in({"callbacks": {"mine": {"_target_": "a.B", "parts": [{"_target_": "c.d"}]}}}))
@@ -98,20 +100,32 @@ def code_in(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     >>> list(code_in({"prune": {"scores": ["exact", "my_package:score"]}}))
     [('prune.scores', 'my_package:score')]
     """
+    return ((key, name) for key, value in _settings(content) for name in code_of(key, value))
+
+
+def code_of(key: str, value: Any) -> list[Any]:
+    """The classes or functions named by one setting.
+
+    >>> code_of("prune.scores", "exact"), code_of("trainer._target_", "pytorch_lightning.Trainer")
+    ([], ['pytorch_lightning.Trainer'])
+    """
+    if f".{key}".endswith(f".{TARGET}"):
+        return [value]
+    texts = value if isinstance(value, (list, tuple)) else [value]
+    named = [text for text in texts if isinstance(text, str) and ":" in text]
+    return named if any(f".{key}".endswith(f".{end}") for end in _FUNCTIONS) else []
+
+
+def _settings(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting at any depth by its dotted key; a list is one value, followed by the settings inside it."""
     if isinstance(content, Mapping):
         entries = [(str(name), value) for name, value in content.items()]
-    elif isinstance(content, (list, tuple)):
-        entries = [(str(number), value) for number, value in enumerate(content)]
     else:
-        return
+        yield key, content
+        parts = enumerate(content) if isinstance(content, (list, tuple)) else ()
+        entries = [(str(number), part) for number, part in parts if isinstance(part, (Mapping, list, tuple))]
     for name, value in entries:
-        path = f"{key}.{name}" if key else name
-        if name == TARGET:
-            yield path, value
-        elif names_code(path):
-            texts = value if isinstance(value, (list, tuple)) else [value]
-            yield from ((path, text) for text in texts if isinstance(text, str) and ":" in text)
-        yield from code_in(value, path)
+        yield from _settings(value, f"{key}.{name}" if key else name)
 
 
 def check_code(config: Mapping[str, Any], present: Mapping[str, Any], folder: Path) -> None:
@@ -135,24 +149,18 @@ def check_code(config: Mapping[str, Any], present: Mapping[str, Any], folder: Pa
             )
 
 
-def outside(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that write or send something outside the run's folder, by dotted key.
+def settings_to_repeat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that the command line has to repeat if the run in a folder is to be resumed, by dotted key: those
+    that name code outside the project, and those that write or send something outside the folder.
 
-    >>> outside({"save": "model", "logger": {"wandb": {"_target_": "a.b", "mode": "online", "entity": None}}})
+    >>> settings_to_repeat({"save": "model", "logger": {"wandb": {"mode": "online", "entity": None}}})
     {'save': 'model', 'logger.wandb.mode': 'online'}
     """
-    values = {key: _select(config, key) for key in _OUTSIDE}
-    loggers = config.get("logger")
-    for name, section in loggers.items() if isinstance(loggers, Mapping) else ():
-        values |= {f"logger.{name}.{key}": value for key, value in section.items()} if isinstance(section, dict) else {}
-    return {key: value for key, value in values.items() if _is_outside(key, value)}
-
-
-def _select(config: Mapping[str, Any], key: str) -> Any:
-    value: Any = config
-    for name in key.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+    return {
+        key: value
+        for key, value in _settings(config)
+        if _is_outside(key, value) or not project_targets().issuperset(code_of(key, value))
+    }
 
 
 def _is_outside(key: str, value: Any) -> bool:
@@ -188,40 +196,32 @@ def with_settings_given_again(
                 f"'{override.input_line}' does not fit the run in '{folder}', which has no {section}; remove it."
             )
         OmegaConf.update(merged, key, override.value())
-    now = plain(present)
-    outside_settings = {
-        key: value for key, value in outside(plain(merged)).items() if key not in again and _select(now, key) != value
-    }
-    if outside_settings:
-        raise _refused(
-            {key: copied(value) for key, value in outside_settings.items()},
-            folder,
-        )
+    now = dict(_settings(plain(present)))
+    _refuse(
+        {
+            key: copied(value)
+            for key, value in _settings(plain(merged))
+            if _is_outside(key, value) and key not in again and now.get(key) != value
+        },
+        folder,
+    )
     return merged
 
 
-def _refused(outside_settings: Mapping[str, str], folder: Path) -> UserError:
-    without = [f"{key}={'offline' if key.endswith('.mode') else 'null'}" for key in outside_settings]
-    return UserError(
-        f"The configuration in '{folder}' asks to write or send something outside the folder; repeat the setting to "
-        f"allow it ({' '.join(f'{key}={value}' for key, value in outside_settings.items())}), or continue without it "
-        f"({shlex.join(without)})."
-    )
+def _refuse(outside: Mapping[str, str], folder: Path) -> None:
+    """Raise UserError if there are settings that write or send something outside of a folder."""
+    without = [f"{key}={'offline' if key.endswith('.mode') else 'null'}" for key in outside]
+    if outside:
+        raise UserError(
+            f"The configuration in '{folder}' asks to write or send something outside the folder; repeat the setting "
+            f"to allow it ({' '.join(f'{key}={value}' for key, value in outside.items())}), or continue without it "
+            f"({shlex.join(without)})."
+        )
 
 
 def may_be_given_again(key: str) -> bool:
     """Whether a setting only controls what is written or sent outside a folder, and so may be given when resuming."""
     return key in _OUTSIDE or key.startswith("logger.")
-
-
-def names_code(key: str) -> bool:
-    """Whether a setting may name a class or a function."""
-    return any(f".{key}".endswith(f".{end}") for end in (TARGET, *_FUNCTIONS))
-
-
-def foreign_code(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that name code outside the project, by key."""
-    return {key: _select(config, key) for key, target in code_in(config) if target not in project_targets()}
 
 
 def check_links(folder: Path) -> None:
@@ -232,13 +232,9 @@ def check_links(folder: Path) -> None:
     """
     home = os.path.realpath(folder)
     for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(parent, name)
-            if (
-                path.is_symlink()
-                and not path.match(_SUBMITTED)
-                and not Path(os.path.realpath(path)).is_relative_to(home)
-            ):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            leaves = path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home)
+            if leaves and not path.match(_LINKS_OF_OTHERS):
                 raise UserError(
                     f"'{path}' is a symbolic link to '{os.readlink(path)}', outside the folder, and nothing is "
                     "written through it; replace the link with its target, or remove it."
@@ -255,7 +251,7 @@ def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
     """
     if not str(folder.resolve()).isprintable():
         raise UserError(f"The path {shown(str(folder))} has control characters; rename the folder.")
-    outside_settings = {}
+    outside = {}
     for argument in arguments:
         # The folder itself, which resume_arguments() inserts in place of the recorded value.
         if argument in ("-m", "--multirun", "hydra.mode=MULTIRUN", f"hydra.sweep.dir={quoted(str(folder.resolve()))}"):
@@ -267,9 +263,8 @@ def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
                 "files; if you trust it, repeat the sweep's own command with resume=true."
             )
         if any(_is_outside(override.key_or_group, value) for value in _values(override.value())):
-            outside_settings[override.key_or_group] = shlex.quote(argument.partition("=")[2])
-    if outside_settings:
-        raise _refused(outside_settings, folder)
+            outside[override.key_or_group] = shlex.quote(argument.partition("=")[2])
+    _refuse(outside, folder)
 
 
 def _is_data(override: Override) -> bool:
@@ -277,20 +272,15 @@ def _is_data(override: Override) -> bool:
     # A section can contain any other setting, and a package option can go anywhere.
     if override.package is not None or not all(isinstance(value, _DATA) for value in values):
         return False
-    texts = [_REFERENCE.sub("x", str(value)) for value in values]
-    if any("${" in text or TARGET in text for text in (key, *texts)):
-        return False
-    if names_code(key):
-        return not any(":" in text for text in texts)
-    if key in _HYDRA_GROUPS or (CONF / key).is_dir():
-        patterns = [_OPTION]
-    elif re.match("hydra[./]", key) or key == "hydra":
+    if key.startswith("hydra."):
         # A single value, not a list.
-        texts = [_REFERENCE.sub("x", str(override.value()))]
-        patterns = [pattern for name, pattern in _HYDRA_SETTINGS.items() if re.fullmatch(name, key)]
-    else:
-        patterns = [_FOLDER_NAME if key in _NAMES else ".*"]
-    return all(any(re.fullmatch(pattern, text) for pattern in patterns) for text in texts)
+        values = [override.value()]
+    texts = [_REFERENCE.sub("x", str(value)) for value in values]
+    if any("${" in text or TARGET in text for text in (key, *texts)) or code_of(key, texts):
+        return False
+    is_group = (CONF / key).is_dir()
+    pattern = _GROUP if is_group else next(value for name, value in _RECORDED if re.fullmatch(name, key))
+    return all(re.fullmatch(pattern, text) for text in texts)
 
 
 def _values(value: Any) -> Iterator[Any]:

@@ -18,9 +18,8 @@ from bertsecrets.sweeps.trust import (
     check_code,
     check_links,
     check_sweep_arguments,
-    foreign_code,
-    outside,
     project_targets,
+    settings_to_repeat,
     with_settings_given_again,
 )
 
@@ -38,10 +37,10 @@ def test_the_projects_classes_are_those_of_its_configurations() -> None:
 def test_classes_of_the_project_and_of_the_command_line_pass() -> None:
     theirs = {"callbacks": {"mine": {"_target_": "my.Callback", "parts": [{"_target_": OWN}]}}}
     check_code(theirs, {"callbacks": {"mine": {"_target_": "my.Callback"}}}, FOLDER)
-    assert foreign_code(theirs) == {"callbacks.mine._target_": "my.Callback"}
+    assert settings_to_repeat(theirs) == {"callbacks.mine._target_": "my.Callback"}
     scored = {"prune": {"scores": ["exact", "my.scores:f", "my.scores:g"]}}
     check_code(scored, scored, FOLDER)
-    assert foreign_code(scored) == {"prune.scores": ["exact", "my.scores:f", "my.scores:g"]}
+    assert settings_to_repeat(scored) == {"prune.scores": ["exact", "my.scores:f", "my.scores:g"]}
 
 
 @pytest.mark.parametrize(
@@ -202,7 +201,13 @@ RECORDED = OmegaConf.create(
         "push_to_hub": None,
         "report": {"heads": 6},
         "logger": {
-            "wandb": {"_target_": "x", "project": "p", "mode": "online", "entity": "stranger", "init_timeout": 9}
+            "wandb": {
+                "_target_": "bertsecrets.cli.loggers.wandb_logger",
+                "project": "p",
+                "mode": "online",
+                "entity": "stranger",
+                "init_timeout": 9,
+            }
         },
     }
 )
@@ -223,7 +228,7 @@ def test_the_command_line_decides_what_a_resumed_run_writes_and_sends_outside() 
     merged = with_settings_given_again(RECORDED, PRESENT, given, FOLDER)
     assert plain(merged)["save"] == "models/their-run"
     assert plain(merged)["logger"]["wandb"] == {**RECORDED.logger.wandb, "mode": "disabled", "entity": None}
-    assert outside(plain(merged)) == {"save": "models/their-run"}
+    assert settings_to_repeat(plain(merged)) == {"save": "models/their-run"}
     assert RECORDED.save == "/elsewhere/x"
 
 
