@@ -216,13 +216,11 @@ def _unmeasured(entry: Entry) -> str:
     if reasons:
         return reasons[0]
     statement = entry.statement
-    made = {"before": "", "random": " fine-tuned from random weights"}.get(statement.about, " fine-tuned")
+    if statement.about == "before":
+        return "No run has a model before fine-tuning."
     tasks = " or ".join(statement.tasks or statement.except_tasks)
-    return (
-        f"No run is of a model{made}{' on' * bool(tasks)}"
-        f"{' other tasks than' * bool(statement.except_tasks)} {tasks}".rstrip()
-        + "."
-    )
+    where = f" on {'tasks other than ' * bool(statement.except_tasks)}{tasks}" if tasks else ""
+    return f"No model was fine-tuned{' from random weights' * (statement.about == 'random')}{where}."
 
 
 def measured(entry: Entry) -> list[Cell]:

@@ -160,7 +160,7 @@ def test_published_numbers_stand_beside_those_of_another_model_and_are_said_to_b
     columns = {"previous": by_layer(0.9, 0.2), "same": by_layer(0.01, 0.01), "next": by_layer(0.1, 0.1)}
     make_run(tmp_path / "run", measured=[("initial", "offsets", columns)])
     text = unescape(find_page("clark2019").write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text())
-    assert "these runs minilm: its columns and dotted lines are that model's" in text
+    assert "these runs minilm. Published numbers and dotted lines are those of the former" in text
     assert "layer 1 · head 4; layer 3 · head 5; layer 6 · head 11; layer 7 · head 4" in text
     assert text.count("<p>No run measured this.") == len(read_page(page_files()["clark2019"]).settings.sections) - 1
     assert [*(tmp_path / "page" / "figures").glob("clark_positions.*")]
@@ -574,7 +574,7 @@ def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
         assert row[3].startswith(f"{number(100 * float(np.median(changes)), 1, signed=True)} (")
         assert row[4] == number(100 * float(on_all), 1, signed=True)
     assert section.tables[0].caption.endswith("median over 50 splits; n = 90 examples")
-    assert "A layer's head is chosen on a third of the examples" in section.paragraphs[0]
+    assert "is chosen on a third of the examples and tested on the others" in section.paragraphs[0]
 
 
 def test_gates_of_the_frozen_model_are_averaged_over_seeds_and_examples(tmp_path: Path) -> None:
