@@ -3,13 +3,16 @@
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 import yaml
+from cli.runs import door
 from papers.paper_runs import BERT, LAYERS, TRAINED, disabled, disabled_words, statement_of, surface_run
 from reporting.finished_runs import make_run
 from scipy import stats
@@ -21,7 +24,14 @@ from bertsecrets.papers.models import studied
 from bertsecrets.papers.page import find_page
 from bertsecrets.papers.statements.judge import DIFFERS, HOLDS, HOLDS_HERE, UNTOLD, Entry, depends_on, judge
 from bertsecrets.papers.statements.kinds import KINDS
-from bertsecrets.papers.statements.statement import FOLDER, Statement, check_columns, read_statement, read_statements
+from bertsecrets.papers.statements.statement import (
+    FOLDER,
+    Statement,
+    check_columns,
+    files,
+    read_statement,
+    read_statements,
+)
 from bertsecrets.papers.statements.test import Reading
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
@@ -220,6 +230,27 @@ def test_before_fine_tuning_heads_are_disabled_on_masked_words(tmp_path: Path) -
     assert before.finding.readings[0].detail.startswith("masked_accuracy on val")
     correlation = stats.spearmanr(tuned_LH.ravel(), -2 * before_LH.ravel()).statistic
     assert both.finding.value == pytest.approx(correlation)
+
+
+@pytest.mark.slow
+def test_the_commands_for_statements_on_masked_words_give_their_numbers(tiny_bert: Path, tmp_path: Path) -> None:
+    model, runs = tmp_path / "model", tmp_path / "runs"
+    transformers.BertForMaskedLM(transformers.AutoConfig.from_pretrained(tiny_bert)).save_pretrained(model)
+    transformers.AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(model)
+    made = [f"checkpoint=initial model=folder model.path={model} task=demo_sentiment data.limit_eval=37"]
+    made[0] += " measure=[patterns,surface,clusters]"
+    names = [name for name in files() if name.startswith(("clark", "kovaleva"))]
+    statements = [one for one in read_statements(names) if one.about == "before" and "masked" in one.statement.lower()]
+    for place in range(4):
+        fast = f"hydra.run.dir={runs / str(place)} logger=none progress=false report.figures=0 ablation.resamples=100"
+        result = door("analyze", *shlex.split(f"{made[place]} {fast}"))
+        assert result.returncode == 0, result.stderr
+        entries = ledger(runs, *statements)
+        commands = [command for entry in entries for command in entry.commands]
+        made += [command.removeprefix("python -m bertsecrets analyze ") for command in commands[:1]]
+    assert len(statements) == 5
+    assert commands == []
+    assert all(only(entry).finding is not None for entry in entries)
 
 
 def test_a_model_without_a_head_for_masked_words_is_sent_to_no_analysis(tmp_path: Path) -> None:
