@@ -247,10 +247,17 @@ _unannounced: dict[Path, None] = {}
 
 
 def announce() -> None:
-    """Say once where the findings of the callbacks are, and how to see them."""
+    """Print once what disabling found, where the findings of the callbacks are, and how to see them."""
+    # Imported here because most trainings start long before there is anything to report.
+    from bertsecrets.reporting.overview import DisabledHeads
+
     for folder in _unannounced:
+        run = Run.open(folder)
+        learned = RunScores.read(run.scores_path).learned
+        disabled = None if learned is False else DisabledHeads.of(run)
+        answer = "" if disabled is None else f"{disabled.title()} "
         rank_zero_info(
-            f"Findings on heads: {displayed(folder)}. Make their page: python -m bertsecrets report "
+            f"{answer}Findings on heads: {displayed(folder)}. Make their page: python -m bertsecrets report "
             f"run={in_command(folder)}"
         )
     _unannounced.clear()

@@ -57,11 +57,10 @@ def export_onnx(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
 
     Raises:
         UserError: If the package onnx or onnxscript is missing, the model has no classification head, or the file
-        cannot
-            be written.
+            cannot be written.
     """
     check_onnx(("onnx", "onnxscript"))
-    with _exported(model, longest) as (program, arguments, dynamic), atomic_write(path) as temporary:
+    with _exported(model, longest) as (program, arguments, dynamic), atomic_write(path) as temporary, _without_logs():
         torch.onnx.export(
             program,
             (),
@@ -114,15 +113,21 @@ def export_int8(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
     with tempfile.TemporaryDirectory() as folder, atomic_write(path) as temporary:
         whole = Path(folder) / "model.onnx"
         export_onnx(model, whole, longest)
-        before = logging.root.manager.disable
-        # It recommends a step that exported graphs do not need.
-        logging.disable(logging.WARNING)
-        try:
+        with _without_logs():
             quantize_dynamic(
                 str(whole), str(temporary), per_channel=True, reduce_range=True, weight_type=QuantType.QInt8
             )
-        finally:
-            logging.disable(before)
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Silence the exporters: they log every rewrite of the graph and recommend steps that it does not need."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 class OnnxClassifier:

@@ -66,7 +66,7 @@ PRUNE = "Can I prune?"
 _ANALYSES_START = 15
 """Start-up time of any command in seconds."""
 
-ANNOUNCED = "announced at its start"
+ANNOUNCED = "prints an estimate first"
 """The duration of a command that prints an estimate."""
 
 _MINUTES = "a few minutes"

@@ -436,13 +436,23 @@ def test_classes_have_the_names_of_the_library_model(given: Any, names: list[str
         trainer(tmp_path, DisableHeads(classes=["a", "b", "c"])).validate(module, loaders()[1], verbose=False)
 
 
-def test_the_end_of_training_says_once_where_the_findings_are(tmp_path: Path, caplog: Any) -> None:
+@pytest.mark.parametrize("learned", [True, False])
+def test_the_end_of_training_says_once_what_was_found_and_where(
+    learned: bool, tmp_path: Path, caplog: Any, monkeypatch: Any
+) -> None:
+    from bertsecrets.reporting.run_report import report_run
+    from bertsecrets.results.run import Run
+    from bertsecrets.results.scores import RunScores
+
+    monkeypatch.setattr(RunScores, "learned", learned)
     own = [MeasureHeads("entropy"), DisableHeads(max_examples=20), GradientFlow(2)]
     with caplog.at_level("INFO", "pytorch_lightning"):
         trainer(tmp_path, *own, epochs=1).fit(Mine(), *loaders())
     said = [line for line in caplog.messages if "bertsecrets report" in line]
     folder = tmp_path / "heads"
-    assert said == [f"Findings on heads: {folder}. Make their page: python -m bertsecrets report run={folder}"]
+    answer = f"{report_run(Run.open(folder), 2).report.title} " if learned else ""
+    places = f"Findings on heads: {folder}. Make their page: python -m bertsecrets report run={folder}"
+    assert said == [f"{answer}{places}"]
 
 
 def endless(rows: list[Any]) -> DataLoader[Any]:
