@@ -29,6 +29,7 @@ from bertsecrets.models.families.base import AttentionSite, Family, FeedForward,
 from bertsecrets.models.files import HEADS, check_config_file, check_weights, is_file
 from bertsecrets.results.files import atomic_write, folder_write, write_text
 from bertsecrets.settings import shown
+from bertsecrets.task_heads.choice import score_single_choices
 
 _WEIGHTS = "model.safetensors"
 
@@ -213,12 +214,14 @@ def save_smaller(model: PreTrainedModel, folder: Path) -> None:
 
 
 def load_smaller(folder: Path) -> PreTrainedModel:
-    """Load the model of :func:`save_smaller`, in evaluation mode."""
+    """Load the model of :func:`save_smaller`, in evaluation mode; one of multiple choice scores single rows too."""
+    model: PreTrainedModel
     if is_file(folder / HEADS):
-        return load_pruned(folder)
-    config = AutoConfig.from_pretrained(folder)
-    model: PreTrainedModel = getattr(transformers, config.architectures[0]).from_pretrained(folder)
-    model.eval()
+        model = load_pruned(folder)
+    else:
+        config = AutoConfig.from_pretrained(folder)
+        model = getattr(transformers, config.architectures[0]).from_pretrained(folder).eval()
+    score_single_choices(model)
     return model
 
 

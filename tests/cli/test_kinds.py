@@ -33,6 +33,7 @@ KINDS = (
     Kind("demo_tags", ("token_accuracy",), "TokenClassification"),
     # Texts longer than a window.
     Kind("demo_questions", ("exact_match", "answer_f1"), "QuestionAnswering", {"task.training.max_length": 32}),
+    Kind("demo_choices", ("accuracy",), "MultipleChoice"),
     Kind("demo_words", ("masked_accuracy", "pseudo_log_likelihood"), "MaskedLM"),
 )
 
@@ -114,6 +115,7 @@ def test_seeds_are_compared_judged_and_planned(kind: Kind, run: Path, other_seed
     [
         ("measure=[entropy,patterns]",),
         ("analysis=importance",),
+        ("analysis=gates", "analysis.gates.path=[0.1]", "analysis.gates.steps=4", "analysis.gates.fits=1"),
         ("analysis=prune", "prune.step=0.3", "prune.seeds=1", "prune.examples=33", "prune.latency_rounds=0"),
         ("analysis=shrink", "shrink.speedup=1.01", "shrink.max_loss=60", "shrink.examples=33", "shrink.batch_size=2"),
     ],
@@ -124,6 +126,18 @@ def test_analyses_of_a_run(kind: Kind, run: Path, tmp_path: Path, asked: tuple[s
     result = door("analyze", *given, *asked)
     assert result.returncode == 0, result.stderr
     assert "Report:" in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("asked", "shown"), [("head=1.2", "layer 1 · head 2"), ("text=[The nurse slept.,The man ate soup.]", "nurse")]
+)
+def test_a_head_and_a_text_are_viewed(kind: Kind, run: Path, tmp_path: Path, asked: str, shown: str) -> None:
+    folder = f"hydra.run.dir={tmp_path / 'view'}"
+    result = door("train", "--config-name=view", f"checkpoint={run}", asked, "progress=false", folder)
+    assert result.returncode == 0, result.stderr
+    (page,) = (tmp_path / "view").glob("*.html")
+    assert shown in page.read_text("utf-8")
 
 
 @pytest.mark.slow
