@@ -4,13 +4,15 @@
 
 A BERT of 12 layers of 12 heads and width 384, with random weights (time does not depend on them), answers for sentences
 of the treebank's development set: a part of speech for each word, masked words, a span of the text, or one class. Each
-head is disabled alone. Both ways run on one thread and in turn, so that other work on the machine slows both; the
+head is disabled alone. Sentences of a batch are of all lengths, as a shuffled loader gives them, or of one length, so
+that no token is padding. Both ways run on one thread and in turn, so that other work on the machine slows both; the
 answers must be equal.
 """
 
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +40,8 @@ LAYERS, HEADS, WIDTH = 12, 12, 384
 """Narrower than BERT-base: the seconds depend on the width, the ratio on the layers."""
 KINDS = ("sequence", "tokens", "masked", "answers")
 BATCH, ROUNDS = 16, 3
+Sentence = tuple[list[str], list[str]]
+"""Words and parts of speech."""
 TAGS = 17
 """Parts of speech of the treebank."""
 
@@ -51,7 +55,7 @@ class Asked:
     label_B: Tensor | None
 
 
-def sentences(treebank: Path) -> list[tuple[list[str], list[str]]]:
+def sentences(treebank: Path) -> list[Sentence]:
     """Words and parts of speech of the development set."""
     blocks = (treebank / "en_ewt-ud-dev.conllu").read_text("utf-8").split("\n\n")
     rows = [[line.split("\t") for line in block.splitlines() if line[:1].isdigit()] for block in blocks]
@@ -59,7 +63,7 @@ def sentences(treebank: Path) -> list[tuple[list[str], list[str]]]:
     return [([row[1] for row in block], [row[3] for row in block]) for block in words if len(block) > 1]
 
 
-def batches(kind: str, chosen: Sequence[tuple[list[str], list[str]]], tokenizer: Any) -> list[Asked]:
+def batches(kind: str, chosen: Sequence[Sentence], tokenizer: Any) -> list[Asked]:
     """The sentences as batches of similar length, with the head of a kind and labels."""
     if kind == "tokens":
         tags = sorted({tag for _, tags in chosen for tag in tags})
@@ -84,11 +88,30 @@ def batches(kind: str, chosen: Sequence[tuple[list[str], list[str]]], tokenizer:
     return [Asked(part.head, part.inputs(), part.label_B) for part in parts]
 
 
-def measured(kind: str, rows: Sequence[tuple[list[str], list[str]]], count: int) -> dict[str, Any]:
+def of_all_lengths(rows: Sequence[Sentence], count: int) -> Sequence[Sentence]:
+    """So many sentences, from the shortest to the longest."""
+    ordered = sorted(rows, key=lambda row: len(row[0]))
+    return ordered[:: max(1, len(ordered) // count)][:count]
+
+
+def of_one_length(rows: Sequence[Sentence], count: int) -> Sequence[Sentence]:
+    """So many sentences of one number of tokens, near the median."""
+    tokenizer = load_tokenizer(MINILM, pairs=False)
+    lengths = [len(tokenizer(words, is_split_into_words=True)["input_ids"]) for words, _ in rows]
+    chosen = min(
+        (length for length, found in Counter(lengths).items() if found >= count),
+        key=lambda length: abs(length - median(lengths)),
+    )
+    return [row for row, length in zip(rows, lengths, strict=True) if length == chosen][:count]
+
+
+LENGTHS = {"all lengths": of_all_lengths, "one length": of_one_length}
+"""How the sentences of a batch are chosen."""
+
+
+def measured(kind: str, chosen: Sequence[Sentence]) -> dict[str, Any]:
     """Processor seconds of both ways, the median of several rounds, and their ratio."""
     tokenizer = load_tokenizer(MINILM, pairs=kind == "answers")
-    ordered = sorted(rows, key=lambda row: len(row[0]))
-    chosen = ordered[:: max(1, len(ordered) // count)][:count]
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=WIDTH,
@@ -117,11 +140,15 @@ def measured(kind: str, rows: Sequence[tuple[list[str], list[str]]], count: int)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--treebank", type=Path, required=True)
-    parser.add_argument("--examples", type=int, default=16, help="sentences, spread over all lengths")
+    parser.add_argument("--examples", type=int, default=16, help="sentences")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    results = {kind: measured(kind, sentences(options.treebank), options.examples) for kind in KINDS}
-    report = {"torch": torch.__version__, "layers": LAYERS, "heads": HEADS, "width": WIDTH, "kinds": results}
+    rows = sentences(options.treebank)
+    results = {
+        lengths: {kind: measured(kind, choose(rows, options.examples)) for kind in KINDS}
+        for lengths, choose in LENGTHS.items()
+    }
+    report = {"torch": torch.__version__, "layers": LAYERS, "heads": HEADS, "width": WIDTH, **results}
     RESULTS.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     print(json.dumps(report, indent=1))
 

@@ -82,7 +82,7 @@ class _DirectPass(EnginePass):
             hidden_RSD = self.at_read(hidden_RSD, len(nodes))
         # Post-norm layers normalise every sum, so each later layer must run although its branches are fixed.
         for later in range(layer, self.encoder.num_layers):
-            output_BSD = self.at_read(self.layers[later].output_BSD[self.first : self.last])
+            output_BSD = self.at_read(self.layers[later].output_BSD)
             with self._frozen(later, len(nodes)):
                 hidden_RSD = self.family.after_heads(
                     self.encoder.layers[later], output_BSD.repeat(len(nodes), 1, 1), hidden_RSD
@@ -93,7 +93,7 @@ class _DirectPass(EnginePass):
     def _frozen(self, layer: int, copies: int) -> Iterator[None]:
         with ExitStack() as stack:
             for linear, result_BSD in self.frozen[layer]:
-                kept_RSD = self.at_read(result_BSD[self.first : self.last]).repeat(copies, 1, 1)
+                kept_RSD = self.at_read(result_BSD).repeat(copies, 1, 1)
 
                 def replace(_: nn.Module, args: Any, result: Tensor, kept_RSD: Tensor = kept_RSD) -> Tensor:
                     return kept_RSD

@@ -16,11 +16,12 @@ from bertsecrets.ablation.partial_passes import (
     first_of,
     is_out_of_memory,
     mean_values,
+    pick_rows,
     read_output,
     repeat_rows,
 )
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.attention.donors import DonatedOutputs
+from bertsecrets.attention.donors import DonatedOutputs, check_donors
 from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.hooks import at_inputs, keeping_values
 from bertsecrets.attention.modes import OF_CONSTANTS, PER_TOKEN, Heads, ModeNeed, check_sweep_mode, find_mode
@@ -173,7 +174,7 @@ class Engine:
         # Until the passes fit; the limit that works is kept for the following batches.
         while True:
             try:
-                return self.pass_type(self, inputs, donors, label_B).run(progress)
+                return self._in_parts(inputs, donors, progress, label_B)
             except OwnForwardError:
                 # For other kinds of passes, a whole pass would give a different effect.
                 if self.pass_type is not EnginePass:
@@ -191,6 +192,32 @@ class Engine:
             "alone, so every variant needs a whole forward pass."
         )
         return self._one_by_one(inputs, donors, progress, label_B)
+
+    def _in_parts(
+        self,
+        inputs: Mapping[str, Tensor],
+        donors: Mapping[str, Tensor] | None,
+        progress: Callable[[int], object] | None,
+        label_B: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        real_BS = inputs["attention_mask"].bool()
+        if donors is not None:
+            check_donors(len(donors["attention_mask"]), len(real_BS))
+        parts = parts_by_length(real_BS, self.max_tokens, self.encoder.num_heads)
+        clean, logits, finished = [], [], 0
+        for index, (row_P, length) in enumerate(parts):
+            donors_P = None if donors is None else _rows_of(donors, row_P)
+            # Rows are all first parts of examples, then all second ones; labels are those of examples.
+            label_P = None if label_B is None else label_B[row_P % len(label_B)]
+            clean_PC, logits_PVC = self.pass_type(self, _rows_of(inputs, row_P, length), donors_P, label_P).run()
+            clean.append(clean_PC)
+            logits.append(logits_PVC)
+            if progress is not None:
+                due = len(self.plan.variants) * (index + 1) // len(parts)
+                progress(due - finished)
+                finished = due
+        place_B = torch.cat([row_P for row_P, _ in parts]).argsort()
+        return torch.cat(clean)[place_B], torch.cat(logits)[place_B]
 
     def _halve(self, inputs: Mapping[str, Tensor], error: RuntimeError) -> None:
         rows, length = inputs["attention_mask"].shape
@@ -288,6 +315,45 @@ def continues(encoder: Encoder) -> bool:
     return encoder.family is not None and encoder.family.continues(encoder.model)
 
 
+def parts_by_length(real_BS: Tensor, max_tokens: int, num_heads: int) -> list[tuple[Tensor, int]]:
+    """Rows of similar length that go through the layers together, longest first, and the tokens of the longest.
+
+    No part has more than ``max_tokens`` tokens, unless it is a single row. Padding is left out where that costs no
+    speed: a part ends at a row that is shorter by more than an eighth, if the variants of one layer's heads fill a pass
+    without it.
+
+    Args:
+        real_BS: Which tokens are real, bool.
+        max_tokens: Limit on the number of tokens in one pass through a layer.
+        num_heads: Heads of a layer.
+    """
+    place_S = torch.arange(1, real_BS.shape[1] + 1, device=real_BS.device)
+    length_B = (real_BS * place_S).amax(1).clamp(min=1)
+    order_B = length_B.argsort(descending=True, stable=True)
+    parts: list[tuple[int, int, int]] = []
+    first, longest = 0, 0
+    for row, length in enumerate(length_B[order_B].tolist()):
+        tokens = (row - first) * longest
+        if tokens + longest > max_tokens or (tokens * num_heads >= max_tokens and 8 * length < 7 * longest):
+            parts.append((first, row, longest))
+            first, longest = row, 0
+        longest = max(longest, length)
+    parts.append((first, len(order_B), longest))
+    return [(order_B[start:end], longest) for start, end, longest in parts if end > start]
+
+
+def _rows_of(inputs: Mapping[str, Any], row_P: Tensor, length: int | None = None) -> dict[str, Any]:
+    """Arguments of a model for some rows of a batch, whose tokens after ``length`` are padding."""
+    batch, tokens = inputs["attention_mask"].shape
+    taken_of: dict[str, Any] = {}
+    for name, value in inputs.items():
+        part = pick_rows(value, batch, row_P)
+        if length is not None and isinstance(part, Tensor) and part.dim() > 1 and part.shape[1] == tokens:
+            part = part[:, :length]
+        taken_of[name] = part
+    return taken_of
+
+
 def shares_passes(encoder: Encoder, plan: Plan) -> bool:
     """Whether variants of a plan share passes: passes can start at any layer, and the mode needs no values or weights
     of single tokens.
@@ -355,8 +421,7 @@ class EnginePass:
         output, self.layers = clean_pass(
             engine.encoder, inputs, lambda: engine.head.output(engine.encoder.model, inputs, label_B)
         )
-        self.first, self.last = 0, len(self.real_BS)
-        self.read_BW = self._read()
+        self.read_BW = engine.head.reads(engine.encoder, self.real_BS, label_B)
         check_forward(engine.encoder, output, self.layers, self.real_BS, self.finish, label_B, self.read_BW)
         self.clean_BC = engine.head.answers(output, label_B)
         self.donated_LBSD: list[Tensor] = []
@@ -372,22 +437,9 @@ class EnginePass:
         )
         self._repeated: dict[tuple[int, int], Any] = {}
 
-    def run(self, progress: Callable[[int], object] | None) -> tuple[Tensor, Tensor]:
-        batch, length = self.real_BS.shape
-        # Parts of equal size rather than a small last part: each costs the same number of kernel launches.
-        parts = -(-batch * length // max(self.engine.max_tokens, length))
-        size = -(-batch // parts)
-        starts = range(0, batch, size)
-        finished = 0
-        for index, self.first in enumerate(starts):
-            self.last = min(self.first + size, batch)
-            self._repeated.clear()
-            self.read_BW = self._read()
-            self._from_clean()
-            if progress is not None:
-                due = len(self.engine.plan.variants) * (index + 1) // len(starts)
-                progress(due - finished)
-                finished = due
+    def run(self) -> tuple[Tensor, Tensor]:
+        """Answers of the unedited model, ``[B, F]``, and of every variant, ``[B, V, F]``."""
+        self._from_clean()
         return wide(self.clean_BC), self.logits_BVC
 
     def _from_clean(self) -> None:
@@ -398,17 +450,10 @@ class EnginePass:
             if leaving:
                 # A variant branches off at its lowest edit; its higher edits are made on the way up.
                 remaining = [variant for variant in remaining if variant not in set(leaving)]
-                part = slice(self.first, self.last)
                 hidden_BSD, output_BSD = (
-                    self._needed(layer, value_BSD[part]) for value_BSD in (clean.hidden_BSD, clean.output_BSD)
+                    self._needed(layer, value_BSD) for value_BSD in (clean.hidden_BSD, clean.output_BSD)
                 )
-                self._branch(layer, hidden_BSD, output_BSD, clean.value_BHd[part], [leaving])
-
-    def _read(self) -> Tensor | None:
-        """Places of the tokens that the head reads in the current part of the batch; None for all."""
-        part = slice(self.first, self.last)
-        label_B = None if self.label_B is None else self.label_B[part]
-        return self.engine.head.reads(self.encoder, self.real_BS[part], label_B)
+                self._branch(layer, hidden_BSD, output_BSD, clean.value_BHd, [leaving])
 
     def at_read(self, value_RSX: Tensor, copies: int = 1) -> Tensor:
         """The tokens that the head reads, in the rows of ``copies`` nodes."""
@@ -425,7 +470,7 @@ class EnginePass:
         children: list[tuple[int, list[int]]] = []
         for parent, node in enumerate(nodes):
             children += [(parent, variants) for edits, variants in self._by_edits(node, layer).items() if edits]
-        examples = self.last - self.first
+        examples = len(self.real_BS)
         size = max(1, self.engine.max_tokens // (examples * hidden_RSD.shape[1]))
         for start in range(0, len(children), size):
             part = children[start : start + size]
@@ -459,20 +504,16 @@ class EnginePass:
         self.classify(hidden_RSD, nodes)
 
     def classify(self, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
-        examples = self.last - self.first
-        real_BS = self.real_BS[self.first : self.last]
-        if self.read_BW is not None:
-            real_BS = real_BS.gather(1, self.read_BW)
+        real_BS = self.real_BS if self.read_BW is None else self.real_BS.gather(1, self.read_BW)
         real_RS = real_BS.repeat(len(nodes), 1)
         label_R = None
         if self.label_B is not None:
-            label_B = self.label_B[self.first : self.last]
-            label_R = label_B.repeat(len(nodes), *[1] * (label_B.dim() - 1))
+            label_R = self.label_B.repeat(len(nodes), *[1] * (self.label_B.dim() - 1))
         answers_RF = self.engine.head.answers(self.finish(hidden_RSD, real_RS, label_R), label_R)
-        logits_NBC = answers_RF.unflatten(0, (len(nodes), examples))
+        logits_NBC = answers_RF.unflatten(0, (len(nodes), -1))
         for node, logits_BC in zip(nodes, logits_NBC, strict=True):
             for variant in node:
-                self.logits_BVC[self.first : self.last, variant] = logits_BC.to(self.logits_BVC.dtype)
+                self.logits_BVC[:, variant] = logits_BC.to(self.logits_BVC.dtype)
 
     def finish(self, hidden_RSD: Tensor, real_RS: Tensor, label_R: Tensor | None) -> Tensor:
         """The head's output for the output of the last layer, at the tokens that it reads."""
@@ -526,7 +567,7 @@ class EnginePass:
         """
         assert self.read_BW is not None
         heads = self.encoder.num_heads
-        real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)
+        real_RS = self.real_BS.repeat(len(nodes), 1)
         read_RW = self.read_BW.repeat(len(nodes), 1)
         output_RWD = read_output(
             linears, hidden_RSD, read_RW, real_RS, heads, self.family.score_bias(self.layers[layer].arguments)
@@ -546,7 +587,7 @@ class EnginePass:
         """Rows and nodes of the variants that do not edit a layer."""
         unedited = [self._by_edits(node, layer).get(LayerEdit(), []) for node in nodes]
         going_on = [index for index, node in enumerate(unedited) if node]
-        rows_NBSD = next_RSD.unflatten(0, (len(nodes), self.last - self.first))
+        rows_NBSD = next_RSD.unflatten(0, (len(nodes), -1))
         return rows_NBSD[going_on].flatten(0, 1), [unedited[index] for index in going_on]
 
     def _replace(self, layer: int, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
@@ -554,11 +595,11 @@ class EnginePass:
         edited_NH = self.engine.edited_VLH[[node[0] for node in nodes], layer]
         if not edited_NH.any():
             return output_RSD
-        examples = self.last - self.first
+        examples = len(self.real_BS)
         edited_R1H1 = edited_NH.to(output_RSD.device).repeat_interleave(examples, 0)[:, None, :, None]
         donated_RSHd = None
         if self.donated_LBSD:
-            new_BSD = self._needed(layer, self.donated_LBSD[layer][self.first : self.last])
+            new_BSD = self._needed(layer, self.donated_LBSD[layer])
             donated_RSHd = new_BSD.repeat(len(nodes), 1, 1).unflatten(-1, (self.encoder.num_heads, -1))
         return self.engine.replaced(layer, output_RSD, value_RHd, edited_R1H1, donated_RSHd)
 
@@ -575,7 +616,7 @@ class EnginePass:
     def _left_out(self, layer: int, nodes: Sequence[Sequence[int]]) -> Rows:
         """The rows in which each part of a layer is left out."""
         parts_N = [self.engine.edits_VL[node[0]][layer].parts for node in nodes]
-        examples = self.last - self.first
+        examples = len(self.real_BS)
         return {
             name: torch.tensor([name in parts for parts in parts_N], device=self.real_BS.device).repeat_interleave(
                 examples
@@ -587,7 +628,7 @@ class EnginePass:
     def _at_projection(self, layer: int, copies: int, act: Callable[[Tensor, Tensor], Tensor]) -> Any:
         """While open, replace the input of a layer's output projection by ``act(output, mean values)``."""
         site = self.encoder.sites[layer]
-        real_RS = self.real_BS[self.first : self.last].repeat(copies, 1)
+        real_RS = self.real_BS.repeat(copies, 1)
         with keeping_values([site]) as projected:
 
             def replace(site: AttentionSite, output_RSD: Tensor) -> Tensor:
@@ -608,7 +649,7 @@ class EnginePass:
             # identity; the clean pass holds these tensors, so ids are unique.
             key = (id(value), copies)
             if key not in self._repeated:
-                self._repeated[key] = repeat_rows(value, len(self.real_BS), self.first, self.last, copies)
+                self._repeated[key] = repeat_rows(value, len(self.real_BS), copies)
             repeated[name] = self._repeated[key]
         return repeated
 

@@ -175,16 +175,15 @@ def recorded_calls(modules: Iterable[nn.Module]) -> Iterator[list[tuple[tuple[An
         yield calls
 
 
-def repeat_rows(value: Any, batch: int, first: int, last: int, copies: int) -> Any:
-    """A layer's argument for rows ``first`` to ``last`` of the batch, repeated ``copies`` times."""
+def repeat_rows(value: Any, batch: int, copies: int) -> Any:
+    """A layer's argument, repeated ``copies`` times."""
     if isinstance(value, Tensor):
         # Without a row for each example it is the same for all, such as a bias by position.
         if value.dim() == 0 or value.shape[0] != batch:
             return value
-        part = value[first:last]
-        return part if copies == 1 else part.repeat(copies, *[1] * (value.dim() - 1))
+        return value if copies == 1 else value.repeat(copies, *[1] * (value.dim() - 1))
     if isinstance(value, (tuple, list)):
-        return type(value)(repeat_rows(part, batch, first, last, copies) for part in value)
+        return type(value)(repeat_rows(part, batch, copies) for part in value)
     return value
 
 

@@ -52,12 +52,15 @@ class DonatedOutputs:
             UserError: If there is not one donor for each receiver.
         """
         output_BTD = self._outputs_LBSD[layer]
-        if len(output_BTD) != len(real_BS):
-            raise UserError(
-                f"There are {len(output_BTD)} donors for a batch of {len(real_BS)} examples; give one per example."
-            )
+        check_donors(len(output_BTD), len(real_BS))
         position_BS = donor_positions(real_BS.to(self.real_BS.device), self.real_BS)
         return output_BTD.gather(1, position_BS.unsqueeze(-1).expand(-1, -1, output_BTD.shape[-1]))
+
+
+def check_donors(donors: int, examples: int) -> None:
+    """Refuse a number of donors that is not that of the examples, with a UserError."""
+    if donors != examples:
+        raise UserError(f"There are {donors} donors for a batch of {examples} examples; give one per example.")
 
 
 def donor_positions(real_BS: Tensor, donor_real_BT: Tensor) -> Tensor:

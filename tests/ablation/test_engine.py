@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from families import FAMILIES, HEADS, MORE_FAMILIES, tiny_batch, tiny_model
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification
 from transformers.pytorch_utils import prune_linear_layer
 
 import bertsecrets.ablation.engine as engine_module
-from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.engine import Engine, parts_by_length
 from bertsecrets.ablation.plan import (
     Plan,
     all_but_one,
@@ -105,7 +107,7 @@ def test_equals_one_forward_pass_for_each_variant(family: str, mode: str, max_to
         clean_BC, logits_BVC = engine.run(batch, **donors_of(mode))
         # The family's head gives the model's own logits, so that no pass was a whole one.
         assert engine.shares
-        torch.testing.assert_close(clean_BC, model(**batch).logits.detach(), atol=0, rtol=0)
+        torch.testing.assert_close(clean_BC, model(**batch).logits.detach(), atol=tolerance, rtol=0)
         expected_BVC = one_by_one(model, plan, batch, means_LHd, *donors_of(mode).values())
         torch.testing.assert_close(logits_BVC, expected_BVC, atol=tolerance, rtol=0)
 
@@ -127,6 +129,40 @@ def test_padding_changes_nothing(padding: int) -> None:
     _, short_BVC = Engine(model, plan).run(tiny_batch())
     _, long_BVC = Engine(model, plan).run(tiny_batch(pad=padding))
     torch.testing.assert_close(long_BVC, short_BVC, atol=1e-10, rtol=0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), min_size=1, max_size=12),
+    st.integers(1, 200),
+    st.integers(1, 12),
+)
+def test_parts_have_every_row_and_real_token_once_within_the_limit(
+    rows: list[tuple[int, int]], max_tokens: int, num_heads: int
+) -> None:
+    # Padding before and after the tokens; a row may be empty.
+    width = max(1, *(before + tokens for before, tokens in rows)) + 2
+    real_BS = torch.zeros(len(rows), width, dtype=torch.bool)
+    for row, (before, tokens) in enumerate(rows):
+        real_BS[row, before : before + tokens] = True
+    parts = parts_by_length(real_BS, max_tokens, num_heads)
+    assert sorted(row for row_P, _ in parts for row in row_P.tolist()) == [*range(len(rows))]
+    for row_P, length in parts:
+        assert len(row_P) == 1 or len(row_P) * length <= max_tokens
+        assert not real_BS[row_P, length:].any()
+        assert length == 1 or real_BS[row_P, length - 1].any()
+
+
+def test_rows_of_one_length_stay_together_and_long_ones_are_apart_where_their_heads_fill_a_pass() -> None:
+    def sizes(lengths: Sequence[int], max_tokens: int) -> list[tuple[int, int]]:
+        real_BS = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        return [(len(row_P), length) for row_P, length in parts_by_length(real_BS, max_tokens, num_heads=12)]
+
+    assert sizes([20] * 16, 1024) == [(16, 20)]
+    assert sizes([60, 8, 60, 9], 1024) == [(2, 60), (2, 9)]
+    # The heads of 120 tokens do not fill an accelerator.
+    assert sizes([60, 8, 60, 9], 32768) == [(4, 60)]
+    # Shorter by less than an eighth, and by more.
+    assert sizes([60, 60, 53, 52], 1024) == [(3, 60), (1, 52)]
 
 
 def test_zero_equals_a_removed_head() -> None:
