@@ -188,9 +188,7 @@ def score_interval(metric: str, values: Sequence[float], count: int) -> Interval
 
     Over examples, accuracy has Wilson's interval, Pearson's and Spearman's correlations have Fisher's, and other
     metrics have none; with several seeds, theirs is over seeds only (Student's t). Seeds that answer the same examples
-    share the
-        noise of these, whose errors count
-    as going the same way.
+    share their noise, so that errors over examples do not shrink with more seeds.
 
     Args:
         metric: Name of the metric.
