@@ -4,7 +4,7 @@ A context is made in one of three ways, which an analysis does not distinguish:
 
 * :meth:`Context.of_data`: a model on an evaluation set of a task. The callback
   :class:`~bertsecrets.callbacks.run_analysis.RunAnalysis` makes one at each validation.
-* :meth:`Context.of_split`: a model on a tokenised split, in one process, as in a notebook.
+* :meth:`Context.of_split`: a model on a tokenised split, as in a notebook.
 * The constructor, with a custom ``load``, which maps positions in ``split`` to this process's batches.
 
 :func:`find` runs an analysis; :func:`record` writes its findings to a run folder.
@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData, sample_positions, sample_rows
@@ -187,7 +188,7 @@ class Context:
         reference: EncodedSplit | None = None,
         **options: Any,
     ) -> "Context":
-        """A model on a tokenised split, in one process.
+        """A model on a tokenised split, whose examples several processes share.
 
         Args:
             model, task, split, batch_size, evaluation: See :class:`Context`.
@@ -198,7 +199,14 @@ class Context:
         def sample(max_examples: int) -> Reference:
             return Reference.sample(split if reference is None else reference, max_examples)
 
-        load = partial(SplitBatches, split, batch_size)
+        def load(positions: Sequence[int]) -> SplitBatches:
+            several = distributed.is_initialized()
+            rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
+            return SplitBatches(split, batch_size, positions, rank, processes)
+
+        if isinstance(model, DistributedDataParallel):
+            # Its forward waits for the other processes, which may have fewer batches.
+            model = model.module
         return cls(model, task, evaluation, split, load, sample, batch_size, **options)
 
     @property

@@ -1,5 +1,7 @@
 """Shard a model's weights over processes, layer by layer."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,16 @@ def set_whole(model: nn.Module, whole: bool) -> None:
             module.unshard()
         else:
             module.reshard()
+
+
+@contextmanager
+def whole_weights(model: nn.Module) -> Iterator[None]:
+    """Gather all weights of a sharded model on every process for the block, see :func:`set_whole`."""
+    set_whole(model, True)
+    try:
+        yield
+    finally:
+        set_whole(model, False)
 
 
 class ShardedStrategy(ModelParallelStrategy):
