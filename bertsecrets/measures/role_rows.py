@@ -126,17 +126,6 @@ def voita_roles(view: MeasureView) -> dict[str, Mask]:
     }
 
 
-def voita_tests(view: MeasureView) -> dict[str, Mask]:
-    """Which heads ``[layers, heads]`` are significantly above the threshold of each role.
-
-    One-sided t tests over texts, corrected over heads and columns; the share of the most frequent distance is treated
-    as known. A head has a role if any of its columns exceeds the threshold.
-    """
-    by_role = voita_limits(view)
-    above = view.beyond({column: limit for limits in by_role.values() for column, limit in limits.items()})
-    return {role: np.any([above[column] for column in limits], axis=0) for role, limits in by_role.items()}
-
-
 def strength(view: MeasureView, limits: Mapping[str, float]) -> Array:
     """The highest share ``[layers, heads]`` among a role's columns."""
     strength_LH: Array = np.fmax.reduce([view.value(column) for column in limits])

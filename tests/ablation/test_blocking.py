@@ -1,7 +1,5 @@
 """Blocked attention: against the library's own masks, judged by hand, and refused where it makes no sense."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,6 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.task_heads.sequence import ACCURACY
@@ -93,13 +90,6 @@ def test_the_analysis_scores_every_example_once() -> None:
     ]
     assert (rows[0].change.n, rows[0].baseline) == (30, pytest.approx(right / 30))
     assert rows[3].score == pytest.approx(blocked / 30)
-
-
-def test_bad_input_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "dev.conllu").write_text("")
-    data = TaskData(task("treebank"), SourceConfig(source="conllu", root=str(tmp_path)), wordpiece())
-    with pytest.raises(UserError, match="Task 'treebank' has no labels"):
-        BlockAttention().check(Context.of_split(tiny_model("bert"), data.task, EncodedSplit([], wordpiece(), 8), 4))
 
 
 def blocked(*deltas: float, width: float = 0.02) -> list[Blocked]:

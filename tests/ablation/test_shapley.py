@@ -16,18 +16,13 @@ from references import metric_value
 from torch.nn import functional
 from transformers import BertConfig, BertForSequenceClassification
 
-from bertsecrets.ablation.direct import EffectsOfHeads
-from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.rows import Worth
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.shapley import ShapleyHeads, orders, plan_of, take_worths, value_grid, worths
-from bertsecrets.analysis import Context
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
-from bertsecrets.errors import UserError
-from bertsecrets.importance.relevance import RelevanceOfHeads
 
 
 def three_heads() -> BertForSequenceClassification:
@@ -102,53 +97,16 @@ def test_an_undefined_correlation_counts_as_zero() -> None:
     np.testing.assert_allclose(worth_KC[:, 0], [0.0, -0.75, -10 / 3], atol=1e-6)
 
 
-def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_values_of_heads_add_up_to_the_worth_of_the_model(tmp_path: Path) -> None:
     model = tiny_model("bert")
     torch.manual_seed(1)
     model.resize_token_embeddings(len(wordpiece()))
-    model.train()
-    split = split_of([3, 9, 4, 4, 12, 7])
-    runs: list[int] = []
-    run_batch = Engine.run
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        if len(runs) == 8:
-            runs.append(-1)
-            raise KeyboardInterrupt
-        runs.append(1)
-        return run_batch(*args, **kwargs)
-
-    monkeypatch.setattr(Engine, "run", counted)
-
     analysis = ShapleyHeads(AblationSettings(mode="zero"), permutations=4, max_examples=None)
-    with pytest.raises(KeyboardInterrupt):
-        analysed(analysis, model, split, tmp_path / "a")
-    # Six batches for each of four orders: the first order is finished, and two batches of the second.
-    assert [path.suffix for path in (tmp_path / "a" / "unfinished-analysis").iterdir()] == [".safetensors"] * 8
-    views = [analysed(analysis, model, split, tmp_path / "a")]
-    assert runs == [*[1] * 8, -1, *[1] * 16]
-    assert not (tmp_path / "a" / "unfinished-analysis").exists()
-    views.append(analysed(analysis, model, split, tmp_path / "b"))
-    assert model.training
-    np.testing.assert_allclose(views[0].value("loss"), views[1].value("loss"), atol=1e-7)
-    worths_found = views[0].found(Worth)
+    view = analysed(analysis, model, split_of([3, 9, 4, 4, 12, 7]), tmp_path)
+    worths_found = view.found(Worth)
     assert [(worth.quantity, worth.mode, worth.examples) for worth in worths_found] == [
         ("loss", "zero", 6),
         ("accuracy", "zero", 6),
     ]
     for worth in worths_found:
-        assert views[0].value(worth.quantity).sum() == pytest.approx(worth.whole - worth.none, abs=1e-6)
-
-
-def test_mistakes_are_one_sentence() -> None:
-    bare = Context.of_split(tiny_model("bert"), Task(name="bare", metrics=(), texts=1), split_of([3]), 1)
-    with pytest.raises(
-        UserError, match="Task 'bare' has no labels, so the effect of disabling a head cannot be measured"
-    ):
-        ShapleyHeads().check(bare)
-    with pytest.raises(UserError, match="Task 'bare' has no labels"):
-        EffectsOfHeads().check(bare)
-    # Relevance starts from the model's own answer.
-    RelevanceOfHeads().check(bare)
+        assert view.value(worth.quantity).sum() == pytest.approx(worth.whole - worth.none, abs=1e-6)

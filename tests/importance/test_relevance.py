@@ -13,6 +13,8 @@ from families import HEADS, LAYERS, tiny_batch, tiny_model
 from torch import Tensor, nn
 
 import bertsecrets.importance.relevance as relevance_module
+from bertsecrets.analysis import Context
+from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.importance import alpha_beta
 from bertsecrets.importance.relevance import RelevanceOfHeads, head_relevance
@@ -254,3 +256,9 @@ def test_the_analysis_writes_shares_and_its_rule(tmp_path: Path) -> None:
     view = analysed(RelevanceOfHeads(), model_of_tokens(), split_of([3, 9, 4, 4, 12, 7]), tmp_path)
     assert view.value("relevance").sum(-1) == pytest.approx([1.0] * LAYERS, abs=1e-6)
     assert view.fact(Propagation) == Propagation("z", False)
+
+
+def test_relevance_needs_no_labels() -> None:
+    """It starts from the model's own answer."""
+    bare = Context.of_split(tiny_model("bert"), Task(name="bare", metrics=(), texts=1), split_of([3]), 1)
+    RelevanceOfHeads().check(bare)
