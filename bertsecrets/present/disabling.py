@@ -436,7 +436,7 @@ def spared_in_words(spared: Spared) -> str:
         excluded = rounded_up(spared.excluded)
         sentence += f" With {level} confidence (one-sided), no single head loses {points(excluded / 100)} or more"
         if spared.excluded_unchanged is not None and (of_these := rounded_up(spared.excluded_unchanged)) < excluded:
-            sentence += f", and none of the {spared.unchanged} that change no prediction {number(of_these, 1)}"
+            sentence += f", and none of the {spared.unchanged} that change no prediction loses {number(of_these, 1)}"
         sentence += "."
     return upper_first(sentence)
 

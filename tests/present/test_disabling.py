@@ -199,7 +199,7 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
             {"falsely": 1.29, "unchanged": 54, "excluded_unchanged": 0.01802},
             "63 of 72 heads can each be spared, of which at most about 1.3 are expected to lose 1.0 point or more; "
             "with 95 % confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence "
-            "(one-sided), no single head loses 2.4 points or more, and none of the 54 that change no prediction 1.9.",
+            "(one-sided), no single head loses 2.4 points or more, and none of the 54 that change no prediction loses 1.9.",
         ),
         (
             {"each": 0, "at_least": 0, "of_each": 0, "excluded": None},

@@ -86,7 +86,7 @@
     if (!example) return;
     const mine = ++turn;
     panel.querySelector("[data-sentence]").textContent =
-      `Of all examples the answer to this one changes most without the head. Right answer: ${example.label}.`;
+      `The example whose prediction changes most without the head. Correct answer: ${example.label}.`;
     const rows = example.answers.map(([name, before, after]) => {
       const row = document.createElement("tr");
       row.append(...[name, before.toFixed(3), after.toFixed(3)].map((text, place) => {
