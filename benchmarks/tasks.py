@@ -212,14 +212,17 @@ def summary(results: Results) -> str:
     sentences = []
     for model in models_of(results):
         pairs = [pair for pair in results["agreement"] if _model(pair) == model]
-        other = [pair["within_layers"] for pair in pairs if not _same_task(pair) and _same_seed(pair)]
+        others = [pair for pair in pairs if not _same_task(pair) and _same_seed(pair)]
+        other = [pair["within_layers"] for pair in others]
         same = [pair["within_layers"] for pair in pairs if _same_task(pair)]
         if not other:
             continue
-        alike = int((holm(np.array([p_value for *_, p_value in other])) <= 0.05).sum())
+        alike_P = holm(np.array([p_value for *_, p_value in other])) <= 0.05
+        names = [" and ".join(_named(pair[end])[1] for end in ("first", "second")) for pair in others]
+        named = "; ".join(dict.fromkeys(name for name, alike in zip(names, alike_P, strict=True) if alike))
         text = (
-            f"heads rank similarly within layers in {alike} of {len(other)} pairs of tasks (Holm, 5 % level; "
-            f"{_range(other)})"
+            f"heads rank similarly within layers in {alike_P.sum()} of {len(other)} comparisons of two tasks"
+            f"{f', {named}' if named else ''} (Holm, 5 % level; {_range(other)})"
         )
         if same:
             text += f"; between two seeds of one task, {_range(same)}"
