@@ -542,6 +542,9 @@ def _largest(metric: Metric, paired: PairedPredictions, influence_VN: Array) -> 
     if metric.of_classes:
         clean = largest_flip(metric, label_N, clean_N)
         flip_V = size * np.array([max(clean, largest_flip(metric, label_N, variant_N)) for variant_N in prediction_VN])
+        if not metric.flips:
+            # Events of one example, such as the words of a sentence, change together: as many as in any one seen.
+            flip_V = np.maximum(flip_V, np.abs(influence_VN).max(-1) / paired.units)
         return flip_V, flip_V
     largest_V2 = size * np.tile(largest_moves(metric, label_N, clean_N), (len(prediction_VN), 1))
     observed_V2 = np.stack([-influence_VN.min(-1), influence_VN.max(-1)], -1).clip(min=0) / paired.units

@@ -19,10 +19,7 @@ from transformers import AutoModelForMultipleChoice, AutoTokenizer, PreTrainedMo
 
 import bertsecrets as bs
 from bertsecrets.ablation.engine import Engine
-from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.analysis import Context, find
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.attention.self_check import check_attention
@@ -76,45 +73,6 @@ def at_once(model: PreTrainedModel, example: Example, **options: Any) -> Any:
     tokenizer = wordpiece(segments=hasattr(model.config, "type_vocab_size") and model.config.type_vocab_size > 1)
     encoded = tokenizer([text] * len(choices), choices, padding=True, return_tensors="pt")
     return model(**{name: tensor[None] for name, tensor in encoded.items()}, **options)
-
-
-def test_verdicts_are_those_of_a_loop_over_questions_with_one_hook() -> None:
-    model, examples = chooser(), questions()
-    layers, width = model.config.num_hidden_layers, model.config.hidden_size // HEADS
-    split = EncodedSplit(examples, wordpiece(), 64, head=TASK.head)
-    plan = Plan("zero", layers, HEADS, tuple(every_head(layers, HEADS)))
-    outcomes = exact_sweep(model, plan, [split[[4, 0, 8]], split[[1, 2, 3, 5, 6, 7]]])
-    logits = []
-    for layer, head in [(None, None), *(variant.heads[0] for variant in plan.variants)]:
-
-        def without(_: Any, args: tuple[Tensor], head: int | None = head) -> tuple[Tensor]:
-            kept_BSD = args[0].clone()
-            kept_BSD[..., head * width : (head + 1) * width] = 0
-            return (kept_BSD,)
-
-        with torch.no_grad():
-            handle = None
-            if layer is not None:
-                handle = model.bert.encoder.layer[layer].attention.output.dense.register_forward_pre_hook(without)
-            logits.append(torch.cat([at_once(model, example).logits for example in examples]))
-            if handle is not None:
-                handle.remove()
-    clean_NC, *variants = logits
-    label_N = torch.tensor([float(example.label) for example in examples])  # type: ignore[arg-type]
-    by_hand = Outcomes(plan, torch.arange(len(examples)), label_N, clean_NC, torch.stack(variants, 1))
-    assert torch.equal(outcomes.index_N, by_hand.index_N)
-    assert torch.equal(outcomes.label_N, by_hand.label_N)
-    assert torch.allclose(outcomes.clean_NC, clean_NC, atol=1e-5)
-    assert torch.allclose(outcomes.logits_NVC, by_hand.logits_NVC, atol=1e-5)
-    judging = Judging(resamples=200)
-    found, expected = (judge(TASK.metric, one.predictions(TASK), judging) for one in (outcomes, by_hand))
-    right_NV = torch.stack(variants, 1).argmax(-1) == label_N[:, None]
-    accuracy_V = right_NV.double().mean(0) - (clean_NC.argmax(-1) == label_N).double().mean()
-    assert found.delta.tolist() == pytest.approx(accuracy_V.tolist())
-    assert len({*found.delta}) > 1
-    for name in ("p_value", "p_loss", "p_needed", "p_margin", "low", "high"):
-        assert getattr(found, name).tolist() == pytest.approx(getattr(expected, name).tolist(), nan_ok=True)
-    assert [*found.verdict] == [*expected.verdict]
 
 
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "electra", "albert", "mpnet", "deberta-v2", "modernbert"])

@@ -16,9 +16,7 @@ from transformers import AutoModelForMaskedLM, BertModel, PreTrainedModel, PreTr
 
 import bertsecrets as bs
 from bertsecrets.ablation.engine import Engine
-from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
-from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
@@ -150,46 +148,6 @@ def test_the_engine_gives_the_answers_of_whole_passes(family: str) -> None:
             right = (logits_BSV[row, asked_S].argmax(-1) == label_S[asked_S]).sum()
             expected = [loss.item(), int(right), int(asked_S.sum()), -loss.item() * int(asked_S.sum())]
             assert answer_BF[row].tolist() == pytest.approx(expected, abs=2e-4)
-
-
-@pytest.mark.parametrize("name", ["pseudo_log_likelihood", "masked_accuracy"])
-def test_verdicts_are_those_of_a_loop_of_evaluations(name: str) -> None:
-    model = masked_lm("bert")
-    batches = batches_of(model, 6)
-    plan = Plan("zero", LAYERS, HEADS, tuple(every_head(LAYERS, HEADS)))
-    paired = exact_sweep(model, plan, batches).predictions(TASK)
-    verdicts = judge(TASK.head.metrics[name], paired, Judging(resamples=2000, permutations=999))
-
-    def evaluate(edits: list[HeadEdit]) -> np.ndarray:
-        """Numerator and number of words of each text."""
-        rows = []
-        for batch in batches:
-            assert batch.label_B is not None
-            with torch.no_grad(), override(model, edits):
-                log_BSV = model(**batch.inputs()).logits.log_softmax(-1)
-            for log_SV, label_S in zip(log_BSV, batch.label_B, strict=True):
-                asked_S = label_S != IGNORED
-                gold = log_SV[asked_S].gather(1, label_S[asked_S][:, None]).sum()
-                right = (log_SV[asked_S].argmax(-1) == label_S[asked_S]).sum()
-                rows.append([float(gold if name == "pseudo_log_likelihood" else right), int(asked_S.sum())])
-        return np.array(rows)
-
-    clean_N2 = evaluate([])
-    assert verdicts.baseline[0] == pytest.approx(clean_N2[:, 0].sum() / clean_N2[:, 1].sum(), abs=1e-5)
-    generator = np.random.default_rng(0)
-    for index in (0, 5, LAYERS * HEADS - 1):
-        ((layer, head),) = plan.variants[index].heads
-        change_N = evaluate([HeadEdit(layer, head, "zero")])[:, 0] - clean_N2[:, 0]
-        assert verdicts.delta[index] == pytest.approx(change_N.sum() / clean_N2[:, 1].sum(), abs=1e-5)
-        drawn_RN = generator.integers(0, len(change_N), (2000, len(change_N)))
-        drawn_R = change_N[drawn_RN].sum(-1) / clean_N2[drawn_RN, 1].sum(-1)
-        assert verdicts.stderr[index] == pytest.approx(drawn_R.std(), rel=0.15, abs=1e-9)
-        # Random swaps of the two answers of a text: of equal numbers of words, signs of the changes.
-        sign_RN = generator.choice([-1, 1], (4000, len(change_N)))
-        p = (np.abs(sign_RN @ change_N) >= abs(change_N.sum()) - 1e-6).mean()
-        assert verdicts.p_value[index] == pytest.approx(p, abs=0.05)
-        assert verdicts.low[index] <= verdicts.delta[index] <= verdicts.high[index]
-        assert verdicts.smallest_effect[index] > 0 or np.isnan(verdicts.smallest_effect[index])
 
 
 def test_the_baseline_answers_with_the_commonest_word_and_the_shares_of_all() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import CONFIGS, HEADS, LAYERS, tiny_batch
+from families import CONFIGS, tiny_batch
 from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics import accuracy_score, f1_score
@@ -13,7 +13,6 @@ from torch.nn import functional
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
 from bertsecrets.ablation.engine import Engine
-from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.ablation.planner import Pilot
 from bertsecrets.ablation.predictions import PairedPredictions
@@ -21,7 +20,6 @@ from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds
 from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.task import Task
 from bertsecrets.task_heads.labels import IGNORED
 from bertsecrets.task_heads.tokens import TokenHead
 
@@ -135,44 +133,6 @@ def test_the_engine_gives_the_answers_of_whole_passes(family: str, mode: str) ->
             predicted_W, gold_W = logits_BSC[row, scored_S].argmax(-1), label_S[scored_S]
             assert answer_BF[row, 0].item() == pytest.approx(loss.item(), abs=1e-4)
             assert answer_BF[row, 1:3].tolist() == [int((predicted_W == gold_W).sum()), len(gold_W)]
-
-
-def test_verdicts_are_those_of_a_loop_of_evaluations() -> None:
-    model = tagger("bert")
-    batches = [tagged_batch(model, tuple(4 + (7 * i + j) % 8 for j in range(8))) for i in range(6)]
-    for first, batch in enumerate(batches):
-        batch.index_B = batch.index_B + 8 * first
-    task = Task(name="names", kind="tokens", metrics=("entity_f1", "token_accuracy"), texts=1, labels=BIO)
-    plan = Plan("zero", LAYERS, HEADS, tuple(every_head(LAYERS, HEADS)))
-    outcomes = exact_sweep(model, plan, batches)
-    paired = outcomes.predictions(task)
-    verdicts = judge(task.head.metrics["entity_f1"], paired, Judging(resamples=2000))
-
-    def evaluate(edits: list[HeadEdit]) -> tuple[list[list[str]], list[list[str]]]:
-        gold, predicted = [], []
-        for batch in batches:
-            with torch.no_grad(), override(model, edits):
-                tag_BS = model(**batch.inputs()).logits.argmax(-1)
-            for tag_S, label_S in zip(tag_BS, batch.label_B, strict=True):
-                scored_S = label_S != IGNORED
-                gold.append([BIO[tag] for tag in label_S[scored_S]])
-                predicted.append([BIO[tag] for tag in tag_S[scored_S]])
-        return gold, predicted
-
-    gold, clean = evaluate([])
-    before = f1_score(gold, clean)
-    generator = np.random.default_rng(0)
-    assert verdicts.baseline[0] == pytest.approx(before, abs=1e-9)
-    for index in (0, 5, LAYERS * HEADS - 1):
-        ((layer, head),) = plan.variants[index].heads
-        _, without = evaluate([HeadEdit(layer, head, "zero")])
-        assert verdicts.delta[index] == pytest.approx(f1_score(gold, without) - before, abs=1e-9)
-        drawn = []
-        for _ in range(400):
-            rows = generator.integers(0, len(gold), len(gold))
-            of_rows = [[sentences[row] for row in rows] for sentences in (gold, clean, without)]
-            drawn.append(f1_score(of_rows[0], of_rows[2]) - f1_score(of_rows[0], of_rows[1]))
-        assert verdicts.stderr[index] == pytest.approx(np.std(drawn), rel=0.2)
 
 
 def test_words_are_labelled_at_their_first_pieces() -> None:
