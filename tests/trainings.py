@@ -7,7 +7,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from data.toy import wordpiece
-from families import CONFIGS
+from families import CONFIGS, tiny_model
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 
@@ -20,6 +20,14 @@ def tiny_classifier(seed: int = 0) -> PreTrainedModel:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def model_of_tokens(attention: str | None = None) -> PreTrainedModel:
+    """A tiny BERT that knows the toy tokenizer's ids."""
+    model = tiny_model("bert", attention=attention)
+    torch.manual_seed(1)
+    model.resize_token_embeddings(len(wordpiece()))
     return model
 
 

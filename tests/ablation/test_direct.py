@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from ablation.analyses import analysed
-from ablation.test_replacements import model_of_tokens, split_of
+from ablation.test_replacements import split_of
 from ablation.test_shapley import three_heads
 from families import CONFIGS, HEADS, tiny_batch, tiny_model
 from scipy import stats
 from torch import Tensor, nn
+from trainings import model_of_tokens
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
 from bertsecrets.ablation.direct import DirectEffects, DirectEngine, EffectsOfHeads, take_effects

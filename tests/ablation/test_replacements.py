@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from data.toy import wordpiece
-from families import HEADS, LAYERS, tiny_model
+from families import HEADS, LAYERS
 from scipy.optimize import minimize
 from torch.nn import functional
+from trainings import model_of_tokens
 from transformers import PreTrainedModel
 
 from bertsecrets.ablation.exact import exact_sweep
@@ -38,13 +39,6 @@ def split_of(lengths: list[int], start: int = 0) -> EncodedSplit:
         " ".join(WORDS[(start + row + index * (row + 2)) % 6] for index in range(n)) for row, n in enumerate(lengths)
     ]
     return EncodedSplit([Example(10 * row, (text,), row % 3) for row, text in enumerate(texts)], wordpiece(), 64)
-
-
-def model_of_tokens() -> PreTrainedModel:
-    model = tiny_model("bert")
-    torch.manual_seed(1)
-    model.resize_token_embeddings(len(wordpiece()))
-    return model
 
 
 def whole(split: EncodedSplit) -> Reference:

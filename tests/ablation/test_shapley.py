@@ -11,9 +11,9 @@ import torch
 from ablation.analyses import CLASSES, analysed
 from ablation.test_replacements import split_of
 from data.toy import wordpiece
-from families import tiny_model
 from references import metric_value
 from torch.nn import functional
+from trainings import model_of_tokens
 from transformers import BertConfig, BertForSequenceClassification
 
 from bertsecrets.ablation.outcomes import Outcomes
@@ -98,11 +98,8 @@ def test_an_undefined_correlation_counts_as_zero() -> None:
 
 
 def test_the_values_of_heads_add_up_to_the_worth_of_the_model(tmp_path: Path) -> None:
-    model = tiny_model("bert")
-    torch.manual_seed(1)
-    model.resize_token_embeddings(len(wordpiece()))
     analysis = ShapleyHeads(AblationSettings(mode="zero"), permutations=4, max_examples=None)
-    view = analysed(analysis, model, split_of([3, 9, 4, 4, 12, 7]), tmp_path)
+    view = analysed(analysis, model_of_tokens(), split_of([3, 9, 4, 4, 12, 7]), tmp_path)
     worths_found = view.found(Worth)
     assert [(worth.quantity, worth.mode, worth.examples) for worth in worths_found] == [
         ("loss", "zero", 6),

@@ -11,6 +11,7 @@ from data.toy import wordpiece
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch import Tensor, distributed, nn
+from trainings import quiet_trainer
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData, constant_predictions
@@ -168,17 +169,7 @@ class TestTaskData:
                 return torch.optim.SGD(self.parameters(), lr=0.1)
 
         model, data = Model(), make(root)
-        trainer = pl.Trainer(
-            max_epochs=1,
-            accelerator="cpu",
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            enable_checkpointing=False,
-            use_distributed_sampler=False,
-            num_sanity_val_steps=0,
-            default_root_dir=root,
-        )
+        trainer = quiet_trainer(root, [], epochs=1)
         trainer.fit(model, datamodule=data)
         trainer.test(model, datamodule=data, verbose=False)
         trainer.predict(model, datamodule=data)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 from ablation.analyses import analysed
-from ablation.test_replacements import model_of_tokens, split_of
+from ablation.test_replacements import split_of
 from ablation.test_shapley import three_heads
 from families import HEADS, LAYERS, tiny_batch, tiny_model
 from torch import Tensor, nn
+from trainings import model_of_tokens
 
 import bertsecrets.importance.relevance as relevance_module
 from bertsecrets.analysis import Context

@@ -12,6 +12,7 @@ from data.toy import wordpiece
 from families import HEADS, LAYERS, tiny_model
 from torch import Tensor
 from torch.nn import functional
+from trainings import model_of_tokens
 from transformers import PreTrainedModel
 
 from bertsecrets.analysis import Context, find, record
@@ -44,13 +45,6 @@ def a_split() -> EncodedSplit:
 def batches() -> list[Batch]:
     split = a_split()
     return [split[[0, 1]], split[[2, 3]]]
-
-
-def model_of_tokens(attention: str | None = None) -> PreTrainedModel:
-    model = tiny_model("bert", attention=attention)
-    torch.manual_seed(1)
-    model.resize_token_embeddings(len(wordpiece()))
-    return model
 
 
 def context_of(model: PreTrainedModel, task: Task = CLASSES, tokenizer: Any = None) -> Context:

@@ -1,8 +1,7 @@
 """A few texts and a tiny model that knows their tokens."""
 
-import torch
+import trainings
 from data.toy import wordpiece
-from families import tiny_model
 from transformers import PreTrainedModel
 
 from bertsecrets.data.example import Example
@@ -16,8 +15,5 @@ def split() -> EncodedSplit:
 
 
 def model_of_tokens(attention: str | None = None) -> PreTrainedModel:
-    """A tiny model, in float64, that knows the tokenizer's ids."""
-    model = tiny_model("bert", attention=attention)
-    torch.manual_seed(1)
-    model.resize_token_embeddings(len(wordpiece()))
-    return model.double()
+    """The tiny model in float64."""
+    return trainings.model_of_tokens(attention).double()

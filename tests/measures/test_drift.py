@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from families import HEADS, LAYERS, tiny_batch, tiny_model
+from families import HEADS, LAYERS, batch_of, tiny_batch, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measures.toy import batch_of
 from patterns.random_maps import batch_of as lengths_batch
 from patterns.random_maps import random_maps, real_tokens
 from scipy import stats

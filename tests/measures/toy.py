@@ -1,10 +1,10 @@
 """A toy measure and batches for it, and measures as pages see them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from families import tiny_batch
+from families import batch_of, tiny_batch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
@@ -30,25 +30,11 @@ class Focus(Measure):
         return torch.stack([mean_BH, long_BH], -1)
 
 
-def batch_of(inputs: Mapping[str, Tensor], start: int = 0) -> Batch:
-    """A batch of a model's inputs, whose examples are numbered from ``start``."""
-    ids_BS = inputs["input_ids"]
-    return Batch(
-        input_ids_BS=ids_BS,
-        attention_mask_BS=inputs["attention_mask"],
-        token_type_ids_BS=None,
-        special_BS=torch.zeros_like(ids_BS).bool(),
-        word_BS=torch.zeros_like(ids_BS),
-        index_B=torch.arange(start, start + len(ids_BS)),
-        label_B=None,
-    )
-
-
 def batches() -> list[Batch]:
     built = []
     for start, lengths in ((0, (11, 7, 4)), (3, (9, 9, 3, 6))):
         inputs = tiny_batch(lengths)
-        built.append(batch_of({**inputs, "input_ids": (inputs["input_ids"] + start) % 90}, start))
+        built.append(batch_of({**inputs, "input_ids": (inputs["input_ids"] + start) % 90}, first=start))
     return built
 
 

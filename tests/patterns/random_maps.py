@@ -1,5 +1,6 @@
 """Random maps and batches for the tests of patterns."""
 
+import families
 import torch
 from torch import Tensor
 
@@ -27,12 +28,6 @@ def cropped(attention_BHQK: Tensor, real_BS: Tensor, row: int, head: int) -> Ten
 
 def batch_of(real_BS: Tensor) -> Batch:
     """A batch with lengths only."""
-    return Batch(
-        input_ids_BS=torch.zeros_like(real_BS, dtype=torch.long),
-        attention_mask_BS=real_BS.long(),
-        token_type_ids_BS=None,
-        special_BS=torch.zeros_like(real_BS),
-        word_BS=torch.zeros_like(real_BS, dtype=torch.long),
-        index_B=torch.arange(len(real_BS)),
-        label_B=None,
+    return families.batch_of(
+        {"input_ids": torch.zeros_like(real_BS, dtype=torch.long), "attention_mask": real_BS.long()}
     )
