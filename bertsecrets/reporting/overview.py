@@ -69,8 +69,6 @@ _ANALYSES_START = 15
 ANNOUNCED = "prints an estimate first"
 """The duration of a command that prints an estimate."""
 
-_MINUTES = "a few minutes"
-
 _ANY_SENTENCE = "The cat sat on the mat."
 """Used if no example with a correct prediction is known."""
 
@@ -547,7 +545,7 @@ def next_steps(
     if learned is False:
         # Needed heads and smaller models make no sense if the model learned nothing.
         return [*_trained_longer(run), *open_questions, view]
-    faster = NextStep("How fast can it get?", f"{_learning(run)} shrink.speedup=2", _MINUTES)
+    faster = NextStep("How fast can it get?", f"{_learning(run)} shrink.speedup=2", "a few minutes")
     if disabled is None:
         trained = run.config().get("trained") or {}
         if not (Path(trained.get("folder") or run.folder) / run.ablation_path.name).is_file():
@@ -555,7 +553,7 @@ def next_steps(
             labelled = bool(task.get("labels") or task.get("label_range"))
             needed = NextStep("Which heads does the model need?", f"{command} analysis=disable", ANNOUNCED)
             return [*[needed] * labelled, *open_questions, view]
-        prune = NextStep("How many heads can be removed together?", _prune(run), _MINUTES)
+        prune = NextStep("How many heads can be removed together?", _prune(run), ANNOUNCED)
         pruned = [prune] * ("pruning" not in experiments)
         smaller = [*pruned, *([faster] if "shrinking" not in experiments else [])]
         return [*[*smaller, *open_questions][:2], view]
@@ -577,7 +575,7 @@ def next_steps(
         if disabled.grouped
         else NextStep("Which heads can replace each other?", f"{command} analysis=redundancy", ANNOUNCED)
     )
-    return [faster if "pruning" in experiments else NextStep(together, _prune(run), _MINUTES), second, view]
+    return [faster if "pruning" in experiments else NextStep(together, _prune(run), ANNOUNCED), second, view]
 
 
 def _trained_longer(run: Run) -> list[NextStep]:
