@@ -390,11 +390,13 @@ def _one_seed(
         p_together = pilot.groups * p_loss_RW[repeat, together]
         beyond = change_RW[repeat, together] - change_RW[repeat, alone].sum()
         error = math.sqrt(variance_RW[repeat, together] + variance_RW[repeat, alone].sum())
+        # Without any spread, the sign alone decides.
+        z = float(beyond / error if error else math.copysign(math.inf, beyond))
         redundant += is_redundant(
             NEEDED if p_together <= 1 - pilot.judging.level else INCONCLUSIVE,
             verdict[alone],
             # Bonferroni over the groups, slightly stricter than the correction of a real sweep.
-            pilot.groups * float(stats.norm.cdf(beyond / error)),
+            pilot.groups * float(stats.norm.cdf(z)),
             0.0,
             pilot.judging.false_discovery_rate,
         )
@@ -651,7 +653,9 @@ def _effects(pilot: Pilot, runs_R: NDArray[np.int64], generator: np.random.Gener
     change_SV, variance_SV = pilot.change_SV, pilot.variance_SV
     spread_G = np.linspace(0, 2 * max(change_SV.std(1).max(), 1e-6), _GRID)
     weight_GSV = 1 / (spread_G[:, None, None] ** 2 + np.maximum(variance_SV, np.finfo(float).tiny))
-    total_GS = weight_GSV.sum(-1)
+    # Several heads without variance have an infinite weight where the spread is 0, which is then never drawn.
+    with np.errstate(over="ignore"):
+        total_GS = weight_GSV.sum(-1)
     middle_GS = (weight_GSV * change_SV).sum(-1) / total_GS
     off_GSV = change_SV - middle_GS[:, :, None]
     log_GS = 0.5 * (np.log(weight_GSV) - weight_GSV * off_GSV**2).sum(-1) - 0.5 * np.log(total_GS)

@@ -412,7 +412,8 @@ class TaskData(pl.LightningDataModule):
         if without:
             raise UserError(f"Split '{split}' of task '{self.task.name}' has no labels; choose a labelled one.")
         if self.task.head.per_word:
-            check_scored(examples, f"split '{split}' of task '{self.task.name}'")
+            what = f"split '{split}' of task '{self.task.name}'"
+            check_scored(examples, self.task.labels, self.task.metrics, what)
             self._remark(note_on_tags(examples, self.task.labels, f"split '{split}'"))
 
     def constant_prediction(self) -> float:

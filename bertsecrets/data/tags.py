@@ -11,7 +11,7 @@ from bertsecrets.data.groups import group_of
 from bertsecrets.data.windows import windows
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
-from bertsecrets.task_heads.labels import IGNORED, continues, starts_inside
+from bertsecrets.task_heads.labels import IGNORED, continues, parts_of_tag, starts_inside
 
 
 def annotated_words(words: Sequence[Any], where: str) -> tuple[str, Annotation]:
@@ -85,11 +85,24 @@ def tagged_examples(
     return examples
 
 
-def check_scored(examples: Sequence[Example], what: str) -> None:
-    """Raise UserError if no word of any example has a tag."""
-    if all(set(one.label) == {IGNORED} for one in examples if isinstance(one.label, tuple)):
+def check_scored(examples: Sequence[Example], labels: Sequence[str], metrics: Sequence[str], what: str) -> None:
+    """Raise UserError if no word of any example has a tag, or none is in an entity though metrics count entities.
+
+    Args:
+        examples: Sentences whose words have tags.
+        labels: The tags that there are.
+        metrics: What is to be computed.
+        what: The examples, for messages.
+    """
+    scored = {tag for one in examples if isinstance(one.label, tuple) for tag in one.label} - {IGNORED}
+    if not scored:
         raise UserError(
             f"No word of {what} has a tag (all are {IGNORED}); give tags to the words that are to be scored."
+        )
+    if "entity_f1" in metrics and all(parts_of_tag(labels[tag])[0] == "O" for tag in scored):
+        raise UserError(
+            f"No word of {what} is in an entity, so entity F1 says nothing; give sentences with entities, or choose "
+            "token_accuracy as the only metric (task.metrics=[token_accuracy], in Python metric='token_accuracy')."
         )
 
 

@@ -89,6 +89,27 @@ def test_a_sentence_transformers_folder_is_analysed(embedder: Path, tmp_path: Pa
     assert "analysis=prune" not in report
 
 
+@pytest.mark.slow
+def test_embedders_are_compared_judged_planned_and_viewed(embedder: Path, tmp_path: Path) -> None:
+    given = ["data.limit_eval=36", "ablation.resamples=100", "ablation.permutations=100", "logger=none"]
+    runs = [tmp_path / "one", tmp_path / "two"]
+    for run, mode in zip(runs, ("uniform", "zero"), strict=True):
+        asked = ["task=demo_similarity", f"checkpoint={embedder}", f"ablation.mode={mode}", "progress=false"]
+        result = door("analyze", *asked, *given, f"hydra.run.dir={run}")
+        assert result.returncode == 0, result.stderr
+    both, folder = f"runs=[{runs[0]},{runs[1]}]", f"hydra.run.dir={tmp_path / 'compared'}"
+    for limit, status in ((200, 0), (0, 3)):
+        judged = door("train", "--config-name=compare", both, folder, f"fail_if='spearman_loss > {limit}'")
+        assert judged.returncode == status, judged.stderr
+    planned = door("train", "--config-name=plan", f"runs=[{runs[0]}]", f"hydra.run.dir={tmp_path / 'planned'}")
+    assert planned.returncode == 0, planned.stderr
+    assert "Warning" not in planned.stderr
+    for number, asked in enumerate((f"checkpoint={runs[0]} head=1.2", f"checkpoint={embedder} text=[One.,Two.]")):
+        folder = f"hydra.run.dir={tmp_path / str(number)}"
+        viewed = door("train", "--config-name=view", *asked.split(), folder)
+        assert viewed.returncode == 0, viewed.stderr
+
+
 def _composed(*arguments: str) -> dict[str, object]:
     with initialize_config_dir(config_dir=str(CONF.resolve()), **BASE):
         return plain(compose("analyze", overrides=list(arguments)))
@@ -98,6 +119,7 @@ def _composed(*arguments: str) -> dict[str, object]:
     ("arguments", "sentence"),
     [
         (["task=mrpc"], "which task 'mrpc' cannot judge"),
+        (["task=demo_tags", "analysis=disable"], "which task 'demo_tags' cannot judge"),
         (["task=stsb", "analysis=prune"], "is not available for a sentence-embedding model; choose analysis=disable"),
         (["task=stsb", "ablation.mode=resample"], "Mode 'resample' is not available"),
         (

@@ -188,3 +188,12 @@ def test_disable_takes_texts_alone() -> None:
     assert len(rows) == 2 * LAYERS * HEADS
     with pytest.raises(UserError, match="leave it out"):
         bs.disable(small(), tokenizer(), texts, [0] * len(texts))
+
+
+def test_texts_longer_than_the_model_are_truncated_and_counted() -> None:
+    split = EncodedSplit(
+        [Example(0, ("the cat",), None), Example(1, ("the " * 90,), None)], tokenizer(), 64, head=MaskedHead()
+    )
+    assert split.truncated == 1
+    asked = [sum(token != IGNORED for token in example.label or ()) for example in split.examples]
+    assert asked == [1, round(0.15 * 62)]
