@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -191,7 +192,8 @@ class Planned:
             of one seed include the pilot's, which settle none of these heads.
         single_RM: The same for one seed in each simulated sweep; NaN if its pilot leaves no head without a verdict.
         undecided: Number of seeds -> number of heads without a verdict so far (the mean over the runs for one seed).
-        goals: Goal -> its power at each size, with one seed.
+        of_verdicts: Goal -> its power at each size, with one seed, for the goals that verdicts reach.
+        ranked: The numbers whose rank correlation is tested, for each size.
     """
 
     pilot: Pilot
@@ -199,7 +201,14 @@ class Planned:
     settled: Mapping[int, Array]
     single_RM: Array
     undecided: Mapping[int, float]
-    goals: Mapping[str, Array]
+    of_verdicts: Mapping[str, Array]
+    ranked: Sequence[tuple[Array, Array]]
+
+    @cached_property
+    def goals(self) -> Mapping[str, Array]:
+        """Goal -> its power at each size, with one seed."""
+        # Tests of ranks take as long as all others, and a run records no result of them.
+        return {**self.of_verdicts, RANKS: np.array([_rank_power(*pair) for pair in self.ranked])}
 
     def examples(self, power_M: Array) -> float:
         """Number of examples at which a power reaches :data:`bertsecrets.statistics.power.POWER`; infinite if no size
@@ -240,8 +249,8 @@ class Planned:
             "examples_high": finite(high),
             "most": self.sizes[-1],
             "share": float(np.max(self.settled[1])) if self.undecided[1] else None,
-            "spared": finite(self.examples(self.goals[SPARED])),
-            "needed": finite(self.examples(self.goals[NEEDED])),
+            "spared": finite(self.examples(self.of_verdicts[SPARED])),
+            "needed": finite(self.examples(self.of_verdicts[NEEDED])),
         }
 
 
@@ -271,7 +280,7 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
     undecided_RV = pilot.undecided_SV[runs_R]
     draw = _flip_sweeps if pilot.of_classes else _score_sweeps
     true_RV, *drawn = draw(pilot, runs_R, sizes, generator)
-    settled_M, goals_M = zip(
+    settled_M, powers_M, ranked = zip(
         *(
             _one_seed(pilot, size, of_size, true_RV, undecided_RV, generator)
             for size, *of_size in zip(sizes, *drawn, strict=True)
@@ -295,8 +304,8 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
             undecided[seeds] = float(over_V.sum())
     with np.errstate(invalid="ignore"):
         single_RM = settled_RM / left_R[:, None]
-    goals = {name: np.array([of_size[name] for of_size in goals_M]) for name in goals_M[0]}
-    return Planned(pilot, sizes, settled, single_RM, undecided, goals)
+    of_verdicts = {name: np.array([of_size[name] for of_size in powers_M]) for name in powers_M[0]}
+    return Planned(pilot, sizes, settled, single_RM, undecided, of_verdicts, ranked)
 
 
 def _flip_sweeps(
@@ -365,8 +374,10 @@ def _one_seed(
     true_RV: Array,
     undecided_RV: NDArray[np.bool_],
     generator: np.random.Generator,
-) -> tuple[Counts, dict[str, float]]:
-    """Number of undecided heads that each sweep of this size settles, ``[R]``, and the power for each goal."""
+) -> tuple[Counts, dict[str, float], tuple[Array, Array]]:
+    """Number of undecided heads that each sweep of this size settles, ``[R]``, the power for each goal that verdicts
+    reach, and :func:`_ranked`.
+    """
     change_RW, variance_RW, p_loss_RW, p_margin_RW, p_unchanged_RW = drawn
     repeats, heads = true_RV.shape
     family = heads + 3
@@ -400,18 +411,18 @@ def _one_seed(
             0.0,
             pilot.judging.false_discovery_rate,
         )
-    return settled_R, {
+    powers = {
         NEEDED: needed / repeats,
         SPARED: spared / (2 * repeats),
         REDUNDANT: redundant / repeats,
         SET: float((p_margin_RW[:, -1] <= 1 - pilot.judging.level).mean()),
-        RANKS: _rank_power(pilot, true_RV, change_RW[:, :heads], generator),
     }
+    return settled_R, powers, _ranked(pilot, true_RV, change_RW[:, :heads], generator)
 
 
-def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.random.Generator) -> float:
-    """Share of sweeps that detect a rank correlation of :data:`CORRELATION`, within layers, between true effects and
-    another measure.
+def _ranked(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.random.Generator) -> tuple[Array, Array]:
+    """Another measure whose ranks correlate by :data:`CORRELATION`, within layers, with the true effects, and the
+    observed effects, ``[R, layers, heads]`` each.
     """
     layer_V = np.array(pilot.layers)
     sizes = np.bincount(layer_V)
@@ -424,6 +435,11 @@ def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.ra
         normal_RH = special.ndtri((rank_RH - 0.5) / rank_RH.shape[1])
         other_RLH[:, layer, : sizes[layer]] = CORRELATION * normal_RH + math.sqrt(1 - CORRELATION**2) * noise_RH
         change_RLH[:, layer, : sizes[layer]] = change_RV[:, layer_V == layer]
+    return other_RLH, change_RLH
+
+
+def _rank_power(other_RLH: Array, change_RLH: Array) -> float:
+    """Share of sweeps that detect the rank correlation within layers, from :func:`_ranked`."""
     # The null distribution of the correlation depends on ties among small changes: computed once, on the first sweep
     # that has one.
     rho_R = np.array([spearman_within(*pair) for pair in zip(other_RLH, change_RLH, strict=True)])
