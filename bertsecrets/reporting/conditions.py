@@ -142,8 +142,9 @@ def _identities(
     """
     identities = [_identity(run) for run in runs]
     patterns: set[tuple[str, ...]] = set()
-    # Controls come first: a callback that only they leave out does not distinguish conditions then.
-    for key in sorted(keys, key=lambda key: (key not in _CONTROLS, key)):
+    # Controls come first: a callback that only they leave out does not distinguish conditions then. The kind of task
+    # head is next, as metrics and models follow from it.
+    for key in sorted(keys, key=lambda key: (key not in _CONTROLS, key != "task.kind", key)):
         pattern = tuple(settings.get(key, _UNSET) for settings in flat)
         # A setting determined by earlier factors does not distinguish conditions, unless it varies together with the
         # initialisation: its effect must not be mistaken for that of the initialisation.

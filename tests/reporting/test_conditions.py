@@ -54,6 +54,14 @@ SWEEPS = [{"seed": seed, "ablation": {"sweep": sweep, "mode": "uniform"}} for se
             ],
             [],
         ),
+        (
+            # What follows from the kind of task head does not name the difference.
+            [
+                {"task_settings": settings, "data": {"limit_eval": limit}}
+                for limit, settings in ((9, {"kind": "masked", "metrics": ["masked_accuracy"]}), (8, {}))
+            ],
+            ["task.kind"],
+        ),
     ],
 )
 def test_which_settings_distinguish_conditions(runs: list[dict[str, Any]], factors: list[str], tmp_path: Path) -> None:
