@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData, sample_positions, sample_rows
-from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler
+from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, rank_and_world_size
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
@@ -200,9 +200,7 @@ class Context:
             return Reference.sample(split if reference is None else reference, max_examples)
 
         def load(positions: Sequence[int]) -> SplitBatches:
-            several = distributed.is_initialized()
-            rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
-            return SplitBatches(split, batch_size, positions, rank, processes)
+            return SplitBatches(split, batch_size, positions, *rank_and_world_size())
 
         if isinstance(model, DistributedDataParallel):
             # Its forward waits for the other processes, which may have fewer batches.
@@ -259,12 +257,12 @@ class Context:
     @property
     def is_first(self) -> bool:
         """Whether this is the first process, or the only one."""
-        return not distributed.is_initialized() or distributed.get_rank() == 0
+        return rank_and_world_size()[0] == 0
 
     @property
     def processes(self) -> int:
         """The number of processes."""
-        return distributed.get_world_size() if distributed.is_initialized() else 1
+        return rank_and_world_size()[1]
 
     def wait(self) -> None:
         """Wait for all processes."""

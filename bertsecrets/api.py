@@ -235,7 +235,8 @@ def measure(
     """Measure every attention head of a model on a list of texts.
 
     Args:
-        model: Any Hugging Face encoder, with or without a task head; it is not modified.
+        model: Any Hugging Face encoder, with or without a task head; it is not modified. Processes that share the
+            model also share the texts, and each of them has to make this call.
         tokenizer: Its fast tokenizer.
         texts: Sentences or pairs of sentences.
         measures: One measure or a list: names from ``conf/measure`` (``"drift"``, ``"entropy"``, ``"offsets"``,
@@ -318,7 +319,8 @@ def disable(
 
     Args:
         model: Any Hugging Face encoder with a task head (sequence or token classification, question answering, masked
-            language model), or a sentence-embedding model; it is not modified.
+            language model), or a sentence-embedding model; it is not modified. Processes that share the model also
+            share the texts, and each of them has to make this call.
         tokenizer: Its fast tokenizer.
         texts: Sentences or pairs of sentences; for token classification, one list of words per sentence; for multiple
             choice, pairs of a text and its list of choices.

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from bertsecrets.callbacks.recorder import RecordedStep
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.recorded import RecordedSplit
-from bertsecrets.data.sampler import BatchSpec
+from bertsecrets.data.sampler import BatchSpec, rank_and_world_size
 from bertsecrets.errors import UserError
 
 Key = tuple[int, ...]
@@ -21,10 +21,6 @@ Key = tuple[int, ...]
 
 REPEATED: Key = (-1,)
 """An example that another one repeats, to give every process as many."""
-
-
-def _rank() -> int:
-    return distributed.get_rank() if distributed.is_initialized() else 0
 
 
 def gathered(content: list[Any]) -> list[list[Any]]:
@@ -43,7 +39,7 @@ def keys_of(step: RecordedStep, count: int) -> list[Key]:
     """
     if step.index_B is not None and len(step.index_B) == count:
         return [(int(index),) for index in step.index_B]
-    return [(step.number, row, _rank()) for row in range(count)]
+    return [(step.number, row, rank_and_world_size()[0]) for row in range(count)]
 
 
 def recorded_inputs(
@@ -143,7 +139,7 @@ class OutcomeExamples:
         owners.pop(REPEATED, None)
         positions = {key: position for position, key in enumerate(sorted(owners))}
         self.count = len(positions)
-        rank, taken = _rank(), set[Key]()
+        rank, taken = rank_and_world_size()[0], set[Key]()
         self.scored = []
         for step, answers_BC, label_B, group_B, keys in answered:
             position_B = torch.full((len(keys),), -1)

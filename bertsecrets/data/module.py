@@ -10,7 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from transformers import PreTrainedTokenizerFast
 
@@ -18,7 +18,13 @@ from bertsecrets.data.annotation import Annotator, make_annotator
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example, Label
 from bertsecrets.data.groups import note_on
-from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
+from bertsecrets.data.sampler import (
+    BatchSpec,
+    BucketedEvalSampler,
+    BucketedTrainSampler,
+    ResumableDataLoader,
+    rank_and_world_size,
+)
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source, text_columns
 from bertsecrets.data.sources.base import ALL, CHOOSING, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
@@ -428,9 +434,7 @@ class TaskData(pl.LightningDataModule):
     def _rank_and_world_size(self) -> tuple[int, int]:
         if self.trainer is not None:
             return self.trainer.global_rank, self.trainer.world_size
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
+        return rank_and_world_size()
 
 
 def _one_sentence(example: Example, index: int) -> Example:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import distributed
 from torch.utils.data import DataLoader, Sampler
 
 _POOL = 50
@@ -15,6 +16,13 @@ _POOLS = 4
 
 _MOST_PROCESSES = 16
 """Up to this many processes, evaluation batches do not depend on the number of processes."""
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """The number of this process, and of processes, in the default process group; 0 and 1 without one."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
 
 
 @dataclass(frozen=True)
