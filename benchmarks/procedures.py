@@ -68,8 +68,8 @@ _SPREAD = 0.01
 """Standard deviation of an effect between seeds."""
 
 TAGGED_HEADS, LOSSLESS = 24, 8
-OF_KINDS = 40
-"""The largest number of simulations of kinds of task head, each of which takes much longer than others."""
+FEW, OF_KINDS = 37, 40
+"""Units of a small demo, and the largest number of simulations of kinds of task head, which take longest."""
 ENTITIES, FOUND, INVENTED = 2.0, 0.8, 0.3
 """Entities of a sentence, share of them that a tagger finds, and entities that it invents, on average."""
 
@@ -889,7 +889,7 @@ def simulated(simulations: int, only: str = "*") -> Iterator[dict[str, Any]]:
     cells += [(of_correlations, (scenario, heads)) for scenario in DEPTHS for heads in (72, 144)]
     cells += [(of_means, (scenario, count)) for scenario in MEANS for count in COUNTS]
     cells += [(of_groups, (scenario, count)) for scenario in SMALLER for count in (80, 400, 2000)]
-    cells += [(of_kinds, (scenario, count)) for count in (37, 400, 1000) for scenario in KINDS]
+    cells += [(of_kinds, (scenario, count)) for count in (FEW, 400, 1000) for scenario in KINDS]
     for part, arguments in cells:
         scenario, *several, examples = arguments
         if not fnmatch(part.__name__, only):
@@ -917,8 +917,10 @@ def table(results: Mapping[str, Any]) -> list[str]:
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in results["rows"]:
         if "nominal" in row or row["examples"] == 400:
-            by_scenario = "nominal" not in row and row["seeds"] == 1
-            groups.setdefault((row["promise"], row["scenario"] if by_scenario else "all"), []).append(row)
+            scenario = row["scenario"] if "nominal" not in row and row["seeds"] == 1 else "all"
+            if row["examples"] == FEW:
+                scenario = f"{FEW} sentences, texts or questions"
+            groups.setdefault((row["promise"], scenario), []).append(row)
     lines = ["| quantity | scenario | nominal | naive procedure | ours |", f"|{'---|' * 5}"]
     # The scenarios of a promise together, in the order of the simulations.
     promises = list(dict.fromkeys(promise for promise, _ in groups))

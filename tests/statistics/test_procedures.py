@@ -8,6 +8,7 @@ import pytest
 from benchmarks.procedures import (
     ALIKE,
     COUNTS,
+    FEW,
     HEADS,
     KINDS,
     MARGIN,
@@ -134,6 +135,9 @@ def test_every_promise_is_kept_within_the_error_of_the_simulation() -> None:
     assert {row["seeds"] for row in rows} == {1, *SEEDS}
     # Gamma limits are too short where few shared losses weigh as much as many of single seeds (docs/ablation.md).
     short = [row for row in rows if (row["part"], row["seeds"]) == ("of_losses_in_all_seeds", 10)]
-    check({json.dumps(row): row for row in rows if row not in short}, STORED["simulations"])
+    # Few units show too little of events that go together, or that are rare and large.
+    few = [row for row in rows if row["examples"] == FEW]
+    check({json.dumps(row): row for row in rows if row not in [*short, *few]}, STORED["simulations"])
+    assert {row["scenario"] for row in rows if row["part"] == "of_kinds"} == {*KINDS}
     assert max(row["after"] for row in short) < 0.15
     assert HEADS == 72
