@@ -53,7 +53,8 @@ class Shown:
         each: Columns with sentences of their own, on their highest head and by layer; empty for one on the first
             column.
         beyond: A number above which these sentences count heads and layers; None for no count.
-        says: What a head above it does, for titles: a format of ``value`` and ``label``; empty for none.
+        says: What a head above it does, for titles: a format of ``value`` and ``label``; without ``each``, what the
+            highest head does: ``attends most broadly``; empty for none.
         by_layer: Columns drawn as dots by layer, and the panel of each.
         level: A column whose mean is a line there, and its name; empty for none.
         history: Columns drawn over training steps.

@@ -41,7 +41,11 @@ class Entropy(Measure):
         Column("cls_relative", "from [CLS], relative to uniform attention", _SHARE, (0.0, 1.0)),
     )
     # Figure 4 of the paper, in bits.
-    shown = Shown(by_layer={"bits": "all tokens", "cls_bits": "from [CLS]"}, level=("uniform", "uniform attention"))
+    shown = Shown(
+        says="attends most broadly",
+        by_layer={"bits": "all tokens", "cls_bits": "from [CLS]"},
+        level=("uniform", "uniform attention"),
+    )
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BQ = batch.attention_mask_BS.to(attention_BHQK.dtype)

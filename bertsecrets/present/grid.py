@@ -325,7 +325,13 @@ def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
             mean = number(float(defined_N.mean()))
             # Labels such as “all tokens” do not read like a property of a head, but a title does.
             what = column.label if alike else f"value of “{column.label}”"
-            sentence = f"{name} has the {_rank(lowest)} {what}, {most}; the {defined_N.size} {noun}s average {mean}."
+            does = f"has the {_rank(lowest)} {what}, {most}"
+            if view.shown.says and column.name not in view.shown.each:
+                does = f"{view.shown.says}, {most}"
+                if view.shown.level and view.has(view.shown.level[0]):
+                    level = number(float(np.nanmean(view.value(view.shown.level[0]))))
+                    does += f" of the {level} {column.unit} of {view.shown.level[1]}"
+            sentence = f"{name} {does}; the {defined_N.size} {noun}s average {mean}."
             tail = f" {like_the_extreme(value_LH, stderr_LH, count_LH, lowest=lowest, layers=view.of_layers)}"
     sentence = f"{subject}{sentence}"
     return f"{sentence[:1].upper()}{sentence[1:]}{tail}"

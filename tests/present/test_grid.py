@@ -10,6 +10,7 @@ from measures.toy import view_of
 
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.drift import Drift
+from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.surface import Surface
 from bertsecrets.present.grid import grid_section
 from bertsecrets.present.report.content import Section
@@ -52,6 +53,18 @@ def test_the_most_changed_heads_come_first() -> None:
         "The head that changed most is layer 0 · head 1: cosine 0.100 (0.073 to 0.127) over 30 examples. The lowest "
         "head is significantly lower than every other (standard errors, Holm-corrected).",
     ]
+
+
+def test_the_title_of_entropy_compares_the_broadest_head_with_uniform_attention() -> None:
+    bits_LHC = torch.tensor([[[1.0, 4.0], [3.0, 5.0]]], dtype=torch.float64)
+    grid = HeadGrid("entropy", ("bits", "uniform"), bits_LHC, bits_LHC / 10, torch.full(bits_LHC.shape, 30))
+    table = HeadTable.from_grid(grid, run="r", model="m", task="t", init="i", stage="checkpoint", step=1)
+    run = Run(Path("nowhere"), "r", "m", "t", "pretrained")
+    section = grid_section(MeasureView(run, Entropy(1, 2).declaration(), table))
+    assert section is not None
+    # 4.5: the mean of 4 and 5.
+    broadest = "layer 0 · head 1 attends most broadly, 3.000 of the 4.500 bits of uniform attention"
+    assert section.headline == f"Entropy of attention: {broadest}."
 
 
 def test_at_most_ten_heads_are_listed() -> None:
