@@ -69,7 +69,7 @@ from bertsecrets.results.verdicts import (
 )
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.power import POWER
-from bertsecrets.task_heads import of_classes
+from bertsecrets.task_heads import of_classes, unit_of
 
 _GROUPS_SHOWN, _MOST_ROWS, _RISES_NAMED = 30, 10, 3
 
@@ -213,7 +213,7 @@ def _kind_in_words(
         first = f"None of {subject} is needed{by}"
     else:
         costs = f"None of {subject} costs more than" if len(rows) > 1 else f"{only_one} costs at most"
-        first = f"{costs} {most} points of {metric}"
+        first = f"{costs} {most} {unit_of(rows[0]['metric'])} of {metric}"
     parts = [
         first,
         f"{spared} {WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])})" if spared else "",
@@ -274,7 +274,7 @@ def ruled_out_in_words(row: Row) -> str:
     margin = row["margin"]
     if margin is None:
         return "this run has no margin"
-    return f"a loss of {points(margin)} or more is ruled out"
+    return f"a loss of {points(margin, unit_of(row['metric']))} or more is ruled out"
 
 
 def _largest_loss(defined: Sequence[Row], metric: str) -> str:
@@ -291,12 +291,13 @@ def _largest_loss(defined: Sequence[Row], metric: str) -> str:
 
 def points_in_words(row: Row) -> str:
     """The change of score of a variant with its simultaneous interval."""
-    return change_in_words(Estimate(row["delta"], *joint_limits(row)))
+    return change_in_words(Estimate(row["delta"], *joint_limits(row)), unit_of(row["metric"]))
 
 
-def change_in_words(change: Estimate) -> str:
+def change_in_words(change: Estimate, unit: str = "points") -> str:
     """A change of score; a loss is not shown as zero points."""
-    return f"{change:+.3points}" if 0 < abs(change.value) < 0.0005 else f"{change:+points}"
+    text = f"{change:+.3points}" if 0 < abs(change.value) < 0.0005 else f"{change:+points}"
+    return text.replace(" points", f" {unit}", 1)
 
 
 def smallest_loss_in_words(rows: Sequence[Row]) -> str:
@@ -463,8 +464,9 @@ def sublayers_in_words(row: Sublayers) -> str:
     )
     low, high = row.difference.low, row.difference.high
     sentence = (
-        f"Over {counted(row.layers, 'layer')}, {metric_label(row.metric)} changes by {attention} points on average "
-        f"without an attention sublayer and by {feed_forward} without a feed-forward sublayer; the difference is "
+        f"Over {counted(row.layers, 'layer')}, {metric_label(row.metric)} changes by {attention} {unit_of(row.metric)} "
+        f"on average without an attention sublayer and by {feed_forward} without a feed-forward sublayer; the "
+        "difference is "
         f"{difference} ({_percent(row.level)} interval {low_to_high(100 * low, 100 * high, 1, signed=True)})"
     )
     if low <= 0 <= high:
@@ -518,7 +520,7 @@ def _table(rows: Sequence[Row]) -> Table:
     columns: dict[str, Callable[[Row], str]] = {
         kind.singular: kind.label_of,
         metric_label(metric): lambda row: number(row["score"]),
-        "change, points": lambda row: number(100 * row["delta"], 2, signed=True),
+        f"change, {unit_of(metric)}": lambda row: number(100 * row["delta"], 2, signed=True),
         f"{first['level']:.0%} interval, by itself": lambda row: _interval(row, ""),
         f"for all {len(rows)} together": lambda row: _interval(row, "_simultaneous"),
         "p (uncorrected)": lambda row: p_value(row["p_value"]),
@@ -572,7 +574,7 @@ def _groups_in_words(groups: Sequence[Group], metric: str) -> str:
     elif most is None:
         first = f"None of {subject} is needed"
     else:
-        first = f"None of {subject} costs more than {most} points of {metric}"
+        first = f"None of {subject} costs more than {most} {unit_of(groups[0].row['metric'])} of {metric}"
     spared, unknown = count[DISPENSABLE], count[INCONCLUSIVE]
     parts = [
         first,

@@ -24,6 +24,7 @@ from bertsecrets.results.formatting import are, counted, have, head_label, metri
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, tally
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import RankCorrelation, rank_correlation
+from bertsecrets.task_heads import unit_of
 
 _NAMED = 3
 """Heads that a sentence names."""
@@ -174,7 +175,11 @@ def _needed_in_words(disabled: DisabledHeads, power: Power | None) -> str:
     else:
         most = disabled.most_lost
         none = f"None of {disabled.judged}" if disabled.partial else "No single head"
-        first = f"{none} is needed." if most is None else f"{none} costs more than {most} points of {metric}."
+        first = (
+            f"{none} is needed."
+            if most is None
+            else f"{none} costs more than {most} {unit_of(rows[0]['metric'])} of {metric}."
+        )
         if ordered and ordered[0]["delta"] < 0:
             worst = ordered[0]
             chance = (
@@ -205,7 +210,7 @@ def layers_in_words(table: AblationTable) -> str:
     worst = min(defined, key=lambda row: float(row["delta"]))
     if not needed:
         most = most_lost(rows)
-        bound = "is needed" if most is None else f"costs more than {most} points"
+        bound = "is needed" if most is None else f"costs more than {most} {unit_of(rows[0]['metric'])}"
         return f"None of {counted(len(rows), LAYER.singular, LAYER.plural)} {bound}."
     return (
         f"{needed} of {counted(len(rows), LAYER.singular, LAYER.plural)} {are(needed)} needed, "

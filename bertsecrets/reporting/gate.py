@@ -13,6 +13,7 @@ from bertsecrets.results.files import read_parquet
 from bertsecrets.results.formatting import counted, listed, metric_label, number, rounded_up
 from bertsecrets.results.run import PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores
+from bertsecrets.task_heads import unit_of
 
 REFUSED = 3
 """Exit status of a command that rejects a model."""
@@ -106,7 +107,7 @@ def refusals(text: str, losses: Sequence[Loss]) -> list[str]:
         if refused:
             worst = max(refused, key=lambda loss: np.inf if np.isnan(loss.bound) else loss.bound)
             label = metric_label(condition.metric)
-            points = f"{number(rounded_up(worst.bound), 1)} points of {label}"
+            points = f"{number(rounded_up(worst.bound), 1)} {unit_of(condition.metric)} of {label}"
             lost = f"the {label} is undefined" if np.isnan(worst.bound) else f"a loss of {points} is not ruled out"
             others = f" ({len(refused)} of {len(of_metric)} models are rejected)" if len(of_metric) > 1 else ""
             sentences.append(f"{condition}: for {worst.model} {lost}{others}.")

@@ -58,7 +58,7 @@ from bertsecrets.results.verdicts import (
     shown_verdict,
 )
 from bertsecrets.settings import CONF
-from bertsecrets.task_heads import of_classes
+from bertsecrets.task_heads import of_classes, unit_of
 
 PRUNE = "Can I prune?"
 """Heading of the section on heads that could go together."""
@@ -185,7 +185,7 @@ class DisabledHeads:
             return "nothing together"
         of_metric = f" of {metric_label(first.metric)}" if len(self.heads) > 1 else ""
         chance = " (not significant)" * (change.low <= 0 <= change.high)
-        return f"{points(abs(change.value))}{of_metric} together{chance}"
+        return f"{points(abs(change.value), unit_of(first.metric))}{of_metric} together{chance}"
 
     def _layers(self) -> str:
         """How many layers are needed, or the most that any layer can cost; empty if none was disabled."""
@@ -203,7 +203,7 @@ class DisabledHeads:
 
     def _of(self, metric: str) -> str:
         """The metric of a bound, if there are several."""
-        return f" points of {metric_label(metric)}" if len(self.heads) > 1 else ""
+        return f" {unit_of(metric)} of {metric_label(metric)}" if len(self.heads) > 1 else ""
 
     def _needed_heads(self, needed: Sequence[tuple[int, int]]) -> str:
         """The heads that are needed, and the most that any other head can cost."""
@@ -214,7 +214,7 @@ class DisabledHeads:
         )
         _, high = joint_limits(row)
         least = f", at least {number(100 * high, 1, signed=True)}" if high < 0 else ""
-        cost = f"({number(100 * row['delta'], 1, signed=True)} points of {metric_label(metric)}{least})"
+        cost = f"({number(100 * row['delta'], 1, signed=True)} {unit_of(metric)} of {metric_label(metric)}{least})"
         if len(needed) == 1:
             first = f"{HEAD.label_of(row)} is needed {cost}"
         else:
@@ -235,11 +235,13 @@ class DisabledHeads:
             heads = f"each of {'the ' * (not self.partial)}{self.judged}" if judged > 1 else self.judged
         several = spared > 1 and spared < judged
         metrics = list(map(metric_label, self.heads))
-        of_metrics = listed(metrics) if len(metrics) <= _NAMED_METRICS else f"each of {len(metrics)} metrics"
+        named = listed(metrics) if len(metrics) <= _NAMED_METRICS else f"each of {len(metrics)} metrics"
+        units = dict.fromkeys(map(unit_of, self.heads))
         if margin is None:
             cheap = f"{heads} can {'each ' * several}be spared"
         else:
-            cheap = f"{heads} {'each cost' if several else 'costs'} less than {points(margin)} of {of_metrics}"
+            limits = f"{' or '.join(points(margin, unit) for unit in units)} of {named}"
+            cheap = f"{heads} {'each cost' if several else 'costs'} less than {limits}"
         if together := self._together():
             change = self.together[0].change
             adding = "and add" if change.value >= _ROUNDS_TO_ZERO else "but" if change.high < 0 else "and"
@@ -256,7 +258,7 @@ class DisabledHeads:
         for metric, rows in self.heads.items():
             most = self.most_lost if metric == first else most_lost(rows.values())
             if most is not None:
-                bound = f"{no_head} is worth more than {most} points of {metric_label(metric)}"
+                bound = f"{no_head} is worth more than {most} {unit_of(metric)} of {metric_label(metric)}"
                 return bound if metric == first else f"{bound}; {undefined}"
         rises = [(row["loss_high_simultaneous"], row["loss_baseline"]) for row in self.first]
         if any(high is None or not baseline for high, baseline in rises):
@@ -335,7 +337,7 @@ class DisabledHeads:
             (100 * rows[layer]["delta"], of_layers[layer]) if layer in rows else (float("nan"), "")
             for layer in range(num_layers)
         ]
-        label = f"{verdict}; change of {metric_label(metric)} without the head (points)"
+        label = f"{verdict}; change of {metric_label(metric)} without the head ({unit_of(metric)})"
         return Colouring(label, value_LH, code_LH, layers if rows else (), signed=True)
 
     def about(self, head: tuple[int, int]) -> list[str]:
@@ -460,7 +462,10 @@ def together_in_words(disabled: DisabledHeads) -> list[str]:
     together = disabled.together
     if not together:
         return []
-    parts = [f"{metric_label(row.metric)} is {number(row.score)}, {change_in_words(row.change)}" for row in together]
+    parts = [
+        f"{metric_label(row.metric)} is {number(row.score)}, {change_in_words(row.change, unit_of(row.metric))}"
+        for row in together
+    ]
     first = together[0]
     heads = first.heads.split()
     alone = sum(row["delta"] for row in disabled.heads[first.metric].values() if row["heads"] in heads)

@@ -72,14 +72,14 @@ def number(value: float, digits: int = 3, *, signed: bool = False) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def points(loss: float) -> str:
-    """A difference of scores in percentage points.
+def points(loss: float, unit: str = "points") -> str:
+    """A difference of scores in hundredths: percentage points, or those of another unit.
 
-    >>> points(0.01), points(0.023)
-    ('1.0 point', '2.3 points')
+    >>> points(0.01), points(0.023), points(0.01, "hundredths of a nat")
+    ('1.0 point', '2.3 points', '1.0 hundredth of a nat')
     """
-    text = number(100 * loss, 1)
-    return f"{text} point{'s' * (text != '1.0')}"
+    text, (first, *rest) = number(100 * loss, 1), unit.split(" ")
+    return " ".join((text, first.removesuffix("s") if text == "1.0" else first, *rest))
 
 
 def rounded_up(loss: float) -> float:

@@ -91,3 +91,8 @@ def kind_of(architecture: str) -> "type[TaskHead] | None":
 def of_classes(metric: str) -> bool:
     """Whether a metric of this name is of predictions that flip; of one of the user's own that is not known."""
     return metric in METRICS and METRICS[metric].of_classes
+
+
+def unit_of(metric: str) -> str:
+    """What a hundredth of a metric is called, in the plural: points, but for numbers of another unit."""
+    return METRICS[metric].unit if metric in METRICS else "points"

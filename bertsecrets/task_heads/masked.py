@@ -39,7 +39,7 @@ class MaskedHead(PlaceHead):
         for metric in (
             Metric.of_columns("masked_accuracy", (1, 2), ratio, steps=((-1, 0), (1, 0))),
             # In nats; no softmax in float32 gives a smaller number than e to the power of -1,000.
-            Metric.of_columns("pseudo_log_likelihood", (3, 2), ratio, reach=1000.0),
+            Metric.of_columns("pseudo_log_likelihood", (3, 2), ratio, reach=1000.0, unit="hundredths of a nat"),
         )
     }
 

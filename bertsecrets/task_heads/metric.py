@@ -42,6 +42,7 @@ class Metric:
         steps: What one event, such as one entity, can change in the sums of the features: the smallest change that a
             score of statistics makes. Empty where predictions are classes or numbers.
         of_statistics: Whether the features are among the statistics of a task head, whose labels are counted already.
+        unit: What a hundredth of it is called, in the plural, such as the points of an accuracy.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Metric:
     no_derivative: Callable[[Array], NDArray[np.bool_]] | None = None
     steps: tuple[tuple[float, ...], ...] = ()
     of_statistics: bool = False
+    unit: str = "points"
 
     @classmethod
     def of_columns(

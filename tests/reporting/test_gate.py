@@ -163,3 +163,8 @@ def test_the_findings_of_a_page_are_json(tmp_path: Path) -> None:
     deltas = [line for line in content["numbers"] if line["quantity"] == "delta"]
     assert [(line["layer"], line["head"], line["value"]) for line in deltas] == [(0, 0, -0.1), (0, 1, None)]
     assert {line["quantity"] for line in content["numbers"]} == {"delta"}
+
+
+def test_a_loss_in_nats_is_not_called_points() -> None:
+    (sentence,) = refusals("pseudo_log_likelihood_loss > 1", [Loss("model 'b'", "pseudo_log_likelihood", 0.031)])
+    assert "a loss of 3.1 hundredths of a nat of pseudo log likelihood is not ruled out" in sentence
