@@ -129,7 +129,8 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         first, *others = _kind_in_words(of_kind, swept, several=len(metrics) > 1, excluded=excluded)
         findings.append(first if findings else f"{first}{_more_examples(of_kind, beside)}")
         if kind == HEAD.name and (rises := rises_in_words(of_kind, joint_verdicts(of_kind), [metric])):
-            findings.append(rises)
+            disagree = any(map(raises_loss, of_kind))
+            findings.append(f"{rises} {_precedence(metric)}" if disagree else rises)
         if others:
             paragraphs.append(" ".join([f"{upper_first(KINDS[kind].plural)}:", *others]))
         tables.append(_table(of_kind))
@@ -367,11 +368,13 @@ def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Se
     )
     most = ", most of all" if len(raising) > _RISES_NAMED else ":"
     also = f" {spared} of the {len(raising)} can be spared by {by}." if spared and len(raising) > 1 else ""
-    lead = "takes precedence" if len(metrics) == 1 else "take precedence"
-    moves = ", because it also changes where no prediction does" * all(of_classes(metric) for metric in metrics)
-    return (
-        f"{first} {are(len(raising))}{most} {named}.{also} {upper_first(by)} {lead}; the loss is more sensitive{moves}."
-    )
+    return f"{first} {are(len(raising))}{most} {named}.{also}"
+
+
+def _precedence(metric: str) -> str:
+    """Which verdict counts if the metric and the mean loss disagree."""
+    moves = ", because it also changes where no prediction does" * of_classes(metric)
+    return f"{upper_first(metric_label(metric))} takes precedence; the loss is more sensitive{moves}."
 
 
 def _more_examples(rows: Sequence[Row], beside: Sequence[Any]) -> str:
