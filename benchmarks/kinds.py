@@ -105,7 +105,7 @@ def of_one_length(rows: Sequence[Sentence], count: int) -> Sequence[Sentence]:
     return [row for row, length in zip(rows, lengths, strict=True) if length == chosen][:count]
 
 
-LENGTHS = {"all lengths": of_all_lengths, "one length": of_one_length}
+LENGTHS = {"all_lengths": of_all_lengths, "one_length": of_one_length}
 """How the sentences of a batch are chosen."""
 
 

@@ -5,12 +5,9 @@ import json
 import logging
 import os
 import re
-import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from unittest.mock import patch
 from urllib.parse import quote
 
 import wandb
@@ -177,7 +174,7 @@ def _start(mode: WandbMode, wandb_arguments: dict[str, Any], folder: Path, optio
     """Start the W&B run, offline if the server cannot be reached."""
     if mode == "online":
         try:
-            return _init(mode, folder, options, wandb_arguments)
+            return wandb.init(mode=mode, dir=str(folder), settings=options, **wandb_arguments)
         except (wandb.errors.CommError, wandb.errors.UsageError) as error:
             reason = str(error).strip().splitlines()[0].rstrip(".")
             wandb.teardown()
@@ -188,19 +185,7 @@ def _start(mode: WandbMode, wandb_arguments: dict[str, Any], folder: Path, optio
             mode = "offline"
     # Print the folder of an offline run and how to view it; for an online run, only its address.
     options.silent = True
-    return _init(mode, folder, options, wandb_arguments)
-
-
-def _init(mode: WandbMode, folder: Path, options: wandb.Settings, wandb_arguments: dict[str, Any]) -> Any:
-    """Start the W&B run without its search for inputs staged by W&B Launch.
-
-    For this search W&B imports its whole launch agent, which takes a second of processor time; only a process that
-    has imported the agent itself can have staged inputs.
-    """
-    unneeded = "wandb.sdk.launch.inputs.internal" not in sys.modules
-    name = "_detect_and_apply_job_inputs"
-    with patch.object(wandb.Run, name, lambda run: None, create=True) if unneeded else nullcontext():
-        return wandb.init(mode=mode, dir=str(folder), settings=options, **wandb_arguments)
+    return wandb.init(mode=mode, dir=str(folder), settings=options, **wandb_arguments)
 
 
 def lineage(config: Mapping[str, Any]) -> dict[str, Any]:
