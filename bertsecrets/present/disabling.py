@@ -71,7 +71,7 @@ from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.power import POWER
 from bertsecrets.task_heads import of_classes, unit_of
 
-_GROUPS_SHOWN, _MOST_ROWS, _RISES_NAMED = 30, 10, 3
+_GROUPS_SHOWN, _MOST_ROWS = 10, 10
 
 _ONE_BY_ONE = (
     "The first interval of a table is pointwise, for one head or layer; of many such intervals, some exclude 0 by "
@@ -148,10 +148,10 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         findings.insert(0, summary)
         paragraphs.insert(0, _what_groups_mean(groups, rows[0]))
         tables.insert(0, _groups_table(groups))
-        closest = groups[:_GROUPS_SHOWN]
-        part = f", the {len(closest)} closest of {len(groups)}" if len(closest) < len(groups) else ""
+        drawn = sorted(groups, key=lambda group: np.nan_to_num(group.row["delta"]))[:_GROUPS_SHOWN]
+        part = f", the {len(drawn)} of {len(groups)} that cost most" if len(drawn) < len(groups) else ""
         title = f"Groups of heads with similar maps{part}, disabled ({mode}): {metric_label(metric)}"
-        blocks.insert(0, block(f"ablation_groups_{mode}_{metric}", title, figures.redundancy_chart, groups=closest))
+        blocks.insert(0, block(f"ablation_groups_{mode}_{metric}", title, figures.redundancy_chart, groups=drawn))
     if spared is not None:
         findings.insert(1 + bool(summary), spared_in_words(spared))
         paragraphs += [_RULED_OUT] if spared.excluded is not None else []
@@ -362,11 +362,11 @@ def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Se
     first = f"By {by} {needed or 'none'} {are(needed or 1)} needed, by the mean loss {len(raising) or 'none'}"
     if not raising:
         return f"{first}."
-    named = "; ".join(
-        f"{HEAD.label_of(row)}{' (spared)' * (tally([verdicts[row['variant']]]).spared > 0)}, {rise_in_words(row)}"
-        for row in raising[:_RISES_NAMED]
-    )
-    most = ", most of all" if len(raising) > _RISES_NAMED else ":"
+    # The panel of each head says whether it raises the loss.
+    largest = raising[0]
+    of_spared = " (spared)" * (tally([verdicts[largest["variant"]]]).spared > 0)
+    named = f"{HEAD.label_of(largest)}{of_spared}, {rise_in_words(largest)}"
+    most = ", most of all" if len(raising) > 1 else ":"
     also = f" {spared} of the {len(raising)} can be spared by {by}." if spared and len(raising) > 1 else ""
     return f"{first} {are(len(raising))}{most} {named}.{also}"
 
