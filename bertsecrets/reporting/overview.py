@@ -567,8 +567,9 @@ def next_steps(
     if "cosine_change" in experiments:
         # A sentence-embedding model is not pruned, and its heads are not grouped.
         return [*([_tell_more(run, disabled, unsettled)] if unsettled else []), *open_questions, view]
+    some = disabled.partial and spared < len(disabled.verdicts)
     together = (
-        f"{f'{spared} of {disabled.judged}' if disabled.partial else f'These {spared} heads'} can each be spared. "
+        f"{f'{spared} of {disabled.judged}' if some else f'These {spared} heads'} can each be spared. "
         "How many can be removed together?"
         if spared > 1
         else "How small can the model get?"

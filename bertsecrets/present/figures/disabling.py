@@ -357,7 +357,8 @@ def redundancy_chart(groups: Sequence[Group], *, title: str) -> Figure:
         if any(0 < len(group.controls) < FEWEST_OF_A_BAND for group in groups):
             axes.plot([], [], "|", color="#c8c8c8", label="a random group of the same layers")
         axes.plot([], [], ".", color=ACCENTS[0], label="one head alone")
-        axes.plot([], [], "x", color=ACCENTS[2], markersize=4, label="all but one")
+        if any(len(group.alone) > 2 for group in groups):
+            axes.plot([], [], "x", color=ACCENTS[2], markersize=4, label="all but one")
         axes.plot([], [], "D", color=ACCENTS[1], markersize=6, label="all together")
         axes.axvline(0, color="black", linewidth=0.6)
         axes.set_yticks(range(len(groups)), _labels([group.row for group in groups]))
