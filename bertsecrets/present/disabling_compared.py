@@ -41,6 +41,7 @@ from bertsecrets.results.formatting import (
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, OVER_SEEDS, WORDS, shown_verdict
 from bertsecrets.results.views import Comparison
 from bertsecrets.statistics.replicates import Interval, interval_over_seeds
+from bertsecrets.task_heads import unit_of
 
 _MOST_ROWS, _NAMED = 20, 3
 
@@ -73,14 +74,14 @@ def _named(rows_of: Mapping[str, Sequence[Row]]) -> Section:
         for label, rows in rows_of.items()
     }
     order = sorted(rows_of, key=lambda label: (not isfinite(effect[label].mean), effect[label].mean))
+    first = rows_of[order[0]][0]
     columns: dict[str, Callable[[str], str]] = {
         "without": lambda label: names[label],
         "seeds": lambda label: str(len(rows_of[label])),
         "score": lambda label: number(float(np.mean([row["score"] for row in rows_of[label]]))),
-        "change, points": lambda label: f"{_as_estimate(effect[label]):+%}",
+        f"change, {unit_of(first['metric'])}": lambda label: f"{_as_estimate(effect[label]):+%}",
         "verdict": lambda label: WORDS[shown_verdict(rows_of[label][0])] if len(rows_of[label]) == 1 else MISSING,
     }
-    first = rows_of[order[0]][0]
     metric = metric_label(first["metric"])
     title = f"Change of {metric} without what each run disables"
     drawn = [
@@ -128,7 +129,8 @@ def _heads(comparison: Comparison) -> Section | None:
     ]
     title = "Change of score when a head is disabled"
     note = f"{seeds_in_words(replicated, pale=True)}; {_examples(measured)} for each{left_out_panels(panels)}"
-    unit = "change of score (points)"
+    of_metric, *_ = measured.values()
+    unit = f"change of score ({unit_of(of_metric.metric)})"
     figure = head_panels(panels[:MOST_PANELS], title=title, unit=unit, note=note, effects=True)
     findings, tables = _over_seeds(judged, HEAD.singular)
     paragraphs: list[str] = []
@@ -226,7 +228,7 @@ def _bound_in_words(effect: Effects) -> str:
     low_LH = effect.limits_LH2[..., 0]
     if np.isfinite(low_LH).all():
         most = number(max(0.0, rounded_up(-float(low_LH.min()))), 1)
-        return f"no single head costs more than {most} points of {metric}"
+        return f"no single head costs more than {most} {unit_of(effect.metric)} of {metric}"
     return f"no single head is needed; the largest loss is without {_most_harmful(effect)}"
 
 
@@ -236,7 +238,7 @@ def _most_harmful(effect: Effects) -> str:
     candidates_LH = effect.needed_LH if effect.needed_LH.any() else np.isfinite(delta_LH)
     layer, head = np.unravel_index(int(np.where(candidates_LH, delta_LH, np.inf).argmin()), delta_LH.shape)
     change = number(100 * float(delta_LH[layer, head]), 1, signed=True)
-    return f"{head_label(int(layer), int(head))}, {change} points of {metric_label(effect.metric)}"
+    return f"{head_label(int(layer), int(head))}, {change} {unit_of(effect.metric)} of {metric_label(effect.metric)}"
 
 
 _OVER_SEEDS = (

@@ -18,7 +18,6 @@ from bertsecrets.present.figures.grids import draw_grid, fits, one_grid, write_i
 from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
-    POINTS,
     QUIET,
     SMALL,
     colour_bar,
@@ -42,6 +41,7 @@ from bertsecrets.results.verdicts import (
     joint_limits,
     shown_verdict,
 )
+from bertsecrets.task_heads import unit_of
 
 Array = NDArray[np.float64]
 
@@ -52,6 +52,11 @@ _NAMED = 6
 def _numbers(rows: Sequence[Row], *names: str) -> list[Array]:
     """Columns of the rows."""
     return [np.array([row[name] for row in rows], np.float64) for name in names]
+
+
+def _axis(rows: Sequence[Row]) -> str:
+    """What changes of the score are, with their unit; of no rows, points."""
+    return f"change of score ({unit_of(rows[0].get('metric', '') if rows else '')})"
 
 
 def _points(rows: Sequence[Row]) -> list[Array]:
@@ -115,7 +120,7 @@ def disabling_heatmap(rows: Sequence[Row], *, title: str, smallest_effect: float
             for layer, head in np.argwhere(defined_LH)
         }
         write_in_cells(axes, mesh, texts, bold=certain)
-        colour_bar(figure, mesh, axes, POINTS)
+        colour_bar(figure, mesh, axes, _axis(rows))
         reach = (
             f"a loss of {number(100 * smallest_effect, 1)} points is detected with 80 % power (median {column}); "
             if math.isfinite(smallest_effect)
@@ -180,7 +185,7 @@ def _few_effects(axes: Axes, rows: Sequence[Row]) -> None:
     axes.axvline(0, color="black", linewidth=0.6)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
-    axes.set_xlabel(POINTS)
+    axes.set_xlabel(_axis(rows))
     axes.grid(axis="x", linewidth=0.4, alpha=0.5)
 
 
@@ -194,7 +199,7 @@ def _many_effects(axes: Axes, rows: Sequence[Row]) -> None:
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set_xticks([])
     axes.set_xlabel(f"{len(rows)} variants, most harmful first")
-    axes.set_ylabel(POINTS)
+    axes.set_ylabel(_axis(rows))
     axes.grid(axis="y", linewidth=0.4, alpha=0.5)
     axes.margins(x=0.02)
     _list_names(axes, rows)
@@ -229,7 +234,7 @@ def layer_bars(rows: Sequence[Row], *, title: str) -> Figure:
         axes.set_xticks(x_L, [str(row["layer"]) for row in rows])
         axes.set_xlabel("layer (0 next to the input)")
         axes.set_axisbelow(True)
-        axes.set_ylabel(POINTS)
+        axes.set_ylabel(_axis(rows))
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
         footnote(figure, f"lines: simultaneous {rows[0]['level']:.0%} intervals; {_VERDICT_KEY}; {_count(rows)}")
     return figure
@@ -311,7 +316,7 @@ def effect_trajectory(rows: Sequence[Row], history: Sequence[Row], *, title: str
             axes.plot(steps, point_TV[:, i], "o-", color=ACCENTS[rank], markersize=4, label=names[i], zorder=2)
         axes.axhline(0, color="black", linewidth=0.6)
         step_axis(axes, steps)
-        axes.set_ylabel(POINTS)
+        axes.set_ylabel(_axis(rows))
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="largest at the end")
         footnote(figure, f"grey: the other {len(names) - len(largest)}; {_count(rows)}")
@@ -363,7 +368,7 @@ def redundancy_chart(groups: Sequence[Group], *, title: str) -> Figure:
         axes.axvline(0, color="black", linewidth=0.6)
         axes.set_yticks(range(len(groups)), _labels([group.row for group in groups]))
         axes.set_ylim(len(groups) - 0.5, -0.5)
-        axes.set_xlabel(POINTS)
+        axes.set_xlabel(_axis([group.row for group in groups]))
         axes.grid(axis="x", linewidth=0.4, alpha=0.5)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
         footnote(figure, f"{_count([group.row for group in groups])}; names: layer-head, counted from 0")
