@@ -174,6 +174,7 @@ def metric_label(name: str) -> str:
         "matthews": "Matthews correlation",
         "pearson": "Pearson r",
         "spearman": "Spearman rho",
+        "pseudo_log_likelihood": "pseudo-log-likelihood",
     }.get(name, name.replace("_", " "))
 
 

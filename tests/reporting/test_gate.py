@@ -167,4 +167,4 @@ def test_the_findings_of_a_page_are_json(tmp_path: Path) -> None:
 
 def test_a_loss_in_nats_is_not_called_points() -> None:
     (sentence,) = refusals("pseudo_log_likelihood_loss > 1", [Loss("model 'b'", "pseudo_log_likelihood", 0.031)])
-    assert "a loss of 3.1 hundredths of a nat of pseudo log likelihood is not ruled out" in sentence
+    assert "a loss of 3.1 hundredths of a nat of pseudo-log-likelihood is not ruled out" in sentence
