@@ -87,7 +87,8 @@ def test_the_page_the_sweep_and_the_log_have_the_scores_of_the_training(kind: Ki
         score = pytest.approx(scores["model"][metric], abs=1e-6)
         assert logged[f"final/val/{metric}"] == score
         heads = [row["baseline"] for row in rows if row["metric"] == metric and row["kind"] == "head"]
-        assert heads == [score] * LAYERS * HEADS
+        # A sweep computes rows of similar length together, which rounds differently.
+        assert heads == [pytest.approx(scores["model"][metric], abs=2e-5)] * LAYERS * HEADS
         assert f"What disabling does to {metric_label(metric)}" in page
         assert f"change of {metric} " not in page or metric_label(metric) == metric
 
