@@ -367,7 +367,8 @@ def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Se
     of_spared = " (spared)" * (tally([verdicts[largest["variant"]]]).spared > 0)
     named = f"{HEAD.label_of(largest)}{of_spared}, {rise_in_words(largest)}"
     most = ", most of all" if len(raising) > 1 else ":"
-    also = f" {spared} of the {len(raising)} can be spared by {by}." if spared and len(raising) > 1 else ""
+    some = "All" if spared == len(raising) else f"{spared} of the {len(raising)}"
+    also = f" {some} can be spared by {by}." if spared and len(raising) > 1 else ""
     return f"{first} {are(len(raising))}{most} {named}.{also}"
 
 
@@ -386,16 +387,22 @@ def _more_examples(rows: Sequence[Row], beside: Sequence[Any]) -> str:
 
 def settling_in_words(power: Power) -> str:
     """A sentence on how many examples would settle the heads without a verdict."""
-    which = f"the {power.undecided} heads" if power.undecided > 1 else "the head"
+    one = power.undecided == 1
     if power.examples is None:
-        return (
-            f"Even {power.most:,} examples would settle only {power.share or 0:.0%} of {which} without a verdict, "
-            f"because losses near the margin of {points(power.margin)} need very many (simulated from these "
-            f"{power.count:,})."
+        only_so_many = f"only {power.share or 0:.0%}"
+        settled = (
+            f"the head without a verdict in {only_so_many} of simulations"
+            if one
+            else f"{only_so_many} of the {power.undecided} heads without a verdict"
         )
+        return (
+            f"Even {power.most:,} examples would settle {settled}, because losses near the margin of "
+            f"{points(power.margin)} need very many (simulated from these {power.count:,})."
+        )
+    share = "the head" if one else f"{POWER:.0%} of the {power.undecided} heads"
     return (
-        f"About {rounded(power.examples):,} examples, including these {power.count:,}, would settle {POWER:.0%} of "
-        f"{which} without a verdict ({range_in_words(power.examples_low, power.examples_high)})."
+        f"About {rounded(power.examples):,} examples, including these {power.count:,}, would settle {share} without a "
+        f"verdict ({range_in_words(power.examples_low, power.examples_high)})."
     )
 
 
