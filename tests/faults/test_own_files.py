@@ -51,11 +51,13 @@ def judged(count: int, *absent: str) -> Callable[[Path, Outcome], None]:
 
 
 def next_command_runs(folder: Path, outcome: Outcome) -> None:
-    """The first command that the terminal proposes is accepted as it stands."""
-    (command,) = re.findall(r"^ *python -m bertsecrets (analyze checkpoint=.*)$", outcome.stdout, re.MULTILINE)[:1]
+    """The checkpoint of the first command that the terminal proposes is accepted as it stands."""
+    # A model that learned nothing is only viewed.
+    pattern = r"^ *python -m bertsecrets (?:analyze|view) (checkpoint=.*)$"
+    (command,) = re.findall(pattern, outcome.stdout, re.MULTILINE)[:1]
     words = (
         "analyze.py",
-        *shlex.split(command)[1:],
+        shlex.split(command)[0],
         "analysis=disable_heads",
         "ablation.plan_only=true",
         "logger=none",
