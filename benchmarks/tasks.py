@@ -222,7 +222,7 @@ def summary(results: Results) -> str:
         named = "; ".join(dict.fromkeys(name for name, alike in zip(names, alike_P, strict=True) if alike))
         text = (
             f"heads rank similarly within layers in {alike_P.sum()} of {len(other)} comparisons of two tasks"
-            f"{f', {named}' if named else ''} (Holm, 5 % level; {_range(other)})"
+            f"{f': {named}' if named else ''} (Holm, 5 % level; {_range(other)})"
         )
         if same:
             text += f"; between two seeds of one task, {_range(same)}"
