@@ -53,7 +53,15 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.metrics import Answers, answers
-from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
+from bertsecrets.present.figures.style import (
+    ACCENTS,
+    PAGE_WIDTH,
+    QUIET,
+    footnote,
+    house_style,
+    new_figure,
+    score_change,
+)
 from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.pruning.export import OnnxClassifier, export_int8
 from bertsecrets.pruning.guarantee import search_level
@@ -526,7 +534,7 @@ def speed_figure(rows: Sequence[dict[str, Any]]) -> Figure:
             axes.set_title(name)
             axes.set_xlabel(f"times as fast (batch {BATCH})")
             axes.grid(linewidth=0.4, alpha=0.5)
-        panels[0].set_ylabel(POINTS)
+        panels[0].set_ylabel(score_change())
         for method, colour in colours.items():
             panels[-1].plot([], [], "o", color=colour, label=method)
         for task, marker in markers.items():

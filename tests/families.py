@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from data.toy import wordpiece
 from transformers import (
     AlbertConfig,
     AutoModelForSequenceClassification,
@@ -120,6 +121,18 @@ def tiny_model(
             # It reads the neighbours of a token, among them padding, whose vector is 0 as made.
             model.get_input_embeddings().weight[config.pad_token_id] = 0
     return model.eval()
+
+
+def random_model(auto: Any, family: str) -> Any:
+    """A tiny model for toy texts, with weights far from their first values, so that heads matter."""
+    torch.manual_seed(0)
+    config = CONFIGS[family]()
+    config.vocab_size = len(wordpiece())
+    model = auto.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
 
 
 def tiny_batch(lengths: tuple[int, ...] = (11, 7, 4), pad: int = 0, pad_id: int = 0) -> dict[str, torch.Tensor]:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -330,28 +331,23 @@ def parts_by_length(real_BS: Tensor, max_tokens: int, num_heads: int) -> list[tu
     place_S = torch.arange(1, real_BS.shape[1] + 1, device=real_BS.device)
     length_B = (real_BS * place_S).amax(1).clamp(min=1)
     order_B = length_B.argsort(descending=True, stable=True)
-    parts: list[tuple[int, int, int]] = []
-    first, longest = 0, 0
-    for row, length in enumerate(length_B[order_B].tolist()):
-        tokens = (row - first) * longest
+    lengths, starts = length_B[order_B].tolist(), [0]
+    for row, length in enumerate(lengths[1:], 1):
+        longest = lengths[starts[-1]]
+        tokens = (row - starts[-1]) * longest
         if tokens + longest > max_tokens or (tokens * num_heads >= max_tokens and 8 * length < 7 * longest):
-            parts.append((first, row, longest))
-            first, longest = row, 0
-        longest = max(longest, length)
-    parts.append((first, len(order_B), longest))
-    return [(order_B[start:end], longest) for start, end, longest in parts if end > start]
+            starts.append(row)
+    return [(order_B[start:end], lengths[start]) for start, end in pairwise([*starts, len(lengths)])]
 
 
 def _rows_of(inputs: Mapping[str, Any], row_P: Tensor, length: int | None = None) -> dict[str, Any]:
     """Arguments of a model for some rows of a batch, whose tokens after ``length`` are padding."""
     batch, tokens = inputs["attention_mask"].shape
-    taken_of: dict[str, Any] = {}
-    for name, value in inputs.items():
-        part = pick_rows(value, batch, row_P)
-        if length is not None and isinstance(part, Tensor) and part.dim() > 1 and part.shape[1] == tokens:
-            part = part[:, :length]
-        taken_of[name] = part
-    return taken_of
+    picked = {name: pick_rows(value, batch, row_P) for name, value in inputs.items()}
+    return {
+        name: value[:, :length] if isinstance(value, Tensor) and value.dim() > 1 and value.shape[1] == tokens else value
+        for name, value in picked.items()
+    }
 
 
 def shares_passes(encoder: Encoder, plan: Plan) -> bool:

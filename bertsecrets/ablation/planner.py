@@ -421,8 +421,9 @@ def _one_seed(
 
 
 def _ranked(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.random.Generator) -> tuple[Array, Array]:
-    """Another measure whose ranks correlate by :data:`CORRELATION`, within layers, with the true effects, and the
-    observed effects, ``[R, layers, heads]`` each.
+    """Simulate a measure that correlates with the true effects and return it with the observed effects.
+
+    Within layers, its rank correlation with the true effects is :data:`CORRELATION`. Both are ``[R, layers, heads]``.
     """
     layer_V = np.array(pilot.layers)
     sizes = np.bincount(layer_V)

@@ -19,7 +19,7 @@ from bertsecrets.callbacks.trainer_state import (
     stage_of,
 )
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.sharding import set_whole
+from bertsecrets.models.sharding import whole_weights
 from bertsecrets.results.run import INITIAL, Run
 
 
@@ -121,9 +121,8 @@ class RunAnalysis(pl.Callback):
         # Lightning sets the step of a resumed run only after this hook.
         if self.analysis.at_start and trainer.ckpt_path is None:
             # One process may run the model on its own, which requires unsharded weights.
-            set_whole(pl_module, True)
-            self._analyse(trainer, context)
-            set_whole(pl_module, False)
+            with whole_weights(pl_module):
+                self._analyse(trainer, context)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.reference is not None:

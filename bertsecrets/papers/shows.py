@@ -23,7 +23,7 @@ from bertsecrets.papers.statements.sheet import DISABLE
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerLine, LayerPanel, layer_panels, layer_scatter
 from bertsecrets.present.figures.maps import MapPanel, gallery
-from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.figures.style import sample_size, score_change, seeds_in_words
 from bertsecrets.present.grid import highest
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, Section
@@ -366,7 +366,7 @@ def disabled(
                 for (group, effect), certain_LH in zip(measured, certain, strict=True)
             ],
             title="Change of score when one head is disabled",
-            unit="change of score (points)",
+            unit=score_change(),
             note=f"{seeds_in_words(seeds, pale=True)}; {examples}",
             effects=True,
         )

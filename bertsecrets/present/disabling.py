@@ -297,8 +297,7 @@ def points_in_words(row: Row) -> str:
 
 def change_in_words(change: Estimate, unit: str = "points") -> str:
     """A change of score; a loss is not shown as zero points."""
-    text = f"{change:+.3points}" if 0 < abs(change.value) < 0.0005 else f"{change:+points}"
-    return text.replace(" points", f" {unit}", 1)
+    return change.in_hundredths(unit, 3 if 0 < abs(change.value) < 0.0005 else 1, signed=True)
 
 
 def smallest_loss_in_words(rows: Sequence[Row]) -> str:

@@ -12,7 +12,7 @@ from bertsecrets.ablation.seeds import JudgedConditions, OverSeeds, judge_condit
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerPanel, layer_panels
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
-from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.figures.style import sample_size, score_change, seeds_in_words
 from bertsecrets.present.grid import (
     MOST_PANELS,
     agreement_in_words,
@@ -130,7 +130,7 @@ def _heads(comparison: Comparison) -> Section | None:
     title = "Change of score when a head is disabled"
     note = f"{seeds_in_words(replicated, pale=True)}; {_examples(measured)} for each{left_out_panels(panels)}"
     of_metric, *_ = measured.values()
-    unit = f"change of score ({unit_of(of_metric.metric)})"
+    unit = score_change(of_metric.metric)
     figure = head_panels(panels[:MOST_PANELS], title=title, unit=unit, note=note, effects=True)
     findings, tables = _over_seeds(judged, HEAD.singular)
     paragraphs: list[str] = []

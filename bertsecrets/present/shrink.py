@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
+from bertsecrets.present.figures.style import (
+    ACCENTS,
+    PAGE_WIDTH,
+    QUIET,
+    footnote,
+    house_style,
+    new_figure,
+    score_change,
+)
 from bertsecrets.present.kit import table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.pruning import in_points, kept_classes, lost_most_in_words, search_in_words
@@ -317,7 +325,7 @@ def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
         axes.axhline(0, color="black", linewidth=0.6)
         axes.axhline(-100 * search.margin, color="black", linewidth=0.8, linestyle="--")
         axes.set_xlabel(f"times as fast (batch {search.batch_size}, measured)")
-        axes.set_ylabel(POINTS)
+        axes.set_ylabel(score_change())
         axes.grid(linewidth=0.4, alpha=0.5)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         notes = [f"dashed: the margin; bars: limits at {100 * search.level:.4g}%"]

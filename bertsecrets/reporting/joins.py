@@ -11,6 +11,7 @@ from bertsecrets.measures.clusters.rows import Distance, Place, Space
 from bertsecrets.present.clusters import compared_p
 from bertsecrets.present.figures.maps import MapPanel, gallery
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter, head_space
+from bertsecrets.present.figures.style import score_change
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.pruning.experiment import KEPT
@@ -42,7 +43,7 @@ def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, 
         [ScatterPanel(f"ρ = {number(related.correlation.rho, 2)}", related.drift_N, related.effect_N, certain)],
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
-        y_label="rise of the mean loss" if related.by_loss else "change of score (points)",
+        y_label="rise of the mean loss" if related.by_loss else score_change(first["metric"]),
         note=f"one dot per head; filled: needed; disabled by {first['mode']}; n = {first['count']} examples",
     )
     return Section(

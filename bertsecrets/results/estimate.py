@@ -35,12 +35,29 @@ class Estimate:
         match = _SPEC.fullmatch(spec)
         if match is None:
             raise ValueError(f"an estimate has no format '{spec}'; use [+][.digits][% or points]")
+        signed, unit = bool(match[1]), match[3]
+        if unit:
+            return self.in_hundredths("points" if unit == "points" else "", int(match[2] or 1), signed=signed)
+        return self._written(1, "", int(match[2] or 3), signed)
+
+    def in_hundredths(self, unit: str, digits: int = 1, *, signed: bool = False) -> str:
+        """The number and its limits in hundredths of a unit.
+
+        >>> Estimate(-0.012, -0.02, 0.0).in_hundredths("hundredths of a nat", signed=True)
+        '−1.2 hundredths of a nat (−2.0 to 0.0)'
+
+        Args:
+            unit: What follows the number, in the plural; empty for nothing.
+            digits: Behind the point.
+            signed: Whether a positive number has its sign.
+        """
+        return self._written(100, f" {unit}" if unit else "", digits, signed)
+
+    def _written(self, scale: int, unit: str, digits: int, signed: bool) -> str:
         if not isfinite(self.value):
             return MISSING
-        signed, unit = bool(match[1]), match[3]
-        scale, digits = (100, int(match[2] or 1)) if unit else (1, int(match[2] or 3))
         if isfinite(self.low) and isfinite(self.high):
             limits = f" ({low_to_high(scale * self.low, scale * self.high, digits, signed=signed)})"
         else:
             limits = f" ± {number(scale * self.stderr, digits)}" if isfinite(self.stderr) else ""
-        return f"{number(scale * self.value, digits, signed=signed)}{' points' * (unit == 'points')}{limits}"
+        return f"{number(scale * self.value, digits, signed=signed)}{unit}{limits}"

@@ -54,7 +54,7 @@ _RECORDED = (
     (r"hydra\.(launcher|sweeper)\.[\w.]+", r"-?\d{1,9}|auto|None"),
     (r"hydra\.sweep\.subdir", rf"{_FOLDER_NAME}(/{_FOLDER_NAME})*"),
     (r"hydra/(launcher|sweeper)", _GROUP),
-    # Other settings of Hydra are shell commands, modules to import, addresses or paths.
+    # Hydra's other settings may hold shell commands, modules to import, addresses or paths.
     (r"hydra([./].*)?", r"(?!)"),
     (r"name|task\.name|model\.name", _FOLDER_NAME),
     (r".*", r".*"),
@@ -209,7 +209,7 @@ def with_settings_given_again(
 
 
 def _refuse(outside: Mapping[str, str], folder: Path) -> None:
-    """Raise UserError if there are settings that write or send something outside of a folder."""
+    """Raise UserError for settings that write or send something outside a folder."""
     without = [f"{key}={'offline' if key.endswith('.mode') else 'null'}" for key in outside]
     if outside:
         raise UserError(

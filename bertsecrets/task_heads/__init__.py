@@ -95,4 +95,5 @@ def of_classes(metric: str) -> bool:
 
 def unit_of(metric: str) -> str:
     """What a hundredth of a metric is called, in the plural: points, but for numbers of another unit."""
-    return METRICS[metric].unit if metric in METRICS else "points"
+    # Looking a name up imports all kinds of task head.
+    return METRICS[metric].unit if metric and metric in METRICS else "points"

@@ -166,8 +166,10 @@ class TaskHead(ABC):
         """
 
     def together(self, output_RXF: Tensor) -> Tensor:
-        """The outputs of examples, ``[B, ..., F]``, from those of the rows of a batch, if an example has several: all
-        first parts, then all second ones, and so on. Their answers are their outputs.
+        """Combine the rows of each example into one output, ``[B, ..., F]``, for heads that read an example in parts.
+
+        The rows hold the first part of every example, then the second part of every example, and so on. For such heads
+        answers equal outputs.
         """
         return output_RXF
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from data.toy import wordpiece
-from families import CONFIGS, HEADS
+from families import HEADS, random_model
 from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
@@ -36,13 +36,7 @@ GOLD = [3.0, 1.0, 0.5, 4.0, 4.5, 2.0]
 
 
 def encoder_of(family: str) -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = CONFIGS[family]()
-    config.vocab_size = len(wordpiece())
-    model: PreTrainedModel = AutoModel.from_config(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
+    model: PreTrainedModel = random_model(AutoModel, family)
     return model
 
 

@@ -11,7 +11,7 @@ import torch
 from cli.runs import door, small
 from data.tasks import task as task_of
 from data.toy import wordpiece
-from families import CONFIGS, HEADS
+from families import HEADS, random_model
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -57,13 +57,7 @@ def questions(count: int = 9) -> list[Example]:
 
 
 def chooser(family: str = "bert") -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = CONFIGS[family]()
-    config.vocab_size = len(wordpiece())
-    model: PreTrainedModel = AutoModelForMultipleChoice.from_config(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
+    model: PreTrainedModel = random_model(AutoModelForMultipleChoice, family)
     return model
 
 

@@ -26,6 +26,7 @@ from bertsecrets.present.figures.style import (
     house_style,
     new_figure,
     sample_size,
+    score_change,
     step_axis,
 )
 from bertsecrets.results.components import KINDS, Row
@@ -41,7 +42,6 @@ from bertsecrets.results.verdicts import (
     joint_limits,
     shown_verdict,
 )
-from bertsecrets.task_heads import unit_of
 
 Array = NDArray[np.float64]
 
@@ -55,8 +55,8 @@ def _numbers(rows: Sequence[Row], *names: str) -> list[Array]:
 
 
 def _axis(rows: Sequence[Row]) -> str:
-    """What changes of the score are, with their unit; of no rows, points."""
-    return f"change of score ({unit_of(rows[0].get('metric', '') if rows else '')})"
+    """What an axis of changes of the score shows; there may be no row."""
+    return score_change(rows[0].get("metric", "") if rows else "")
 
 
 def _points(rows: Sequence[Row]) -> list[Array]:

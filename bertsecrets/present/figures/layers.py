@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
-    POINTS,
     QUIET,
     footnote,
     house_style,
     panels_across,
+    score_change,
     titled_panels,
 )
 
@@ -60,7 +60,7 @@ def layer_panels(panels: Sequence[LayerPanel], *, title: str, note: str) -> Figu
                 axes.plot(layers, value_L, "o", color="black", markersize=2.5)
             axes.axhline(0, color=QUIET, linewidth=0.6)
             axes.set_xticks(layers[:: 1 if len(layers) <= 8 else 2])
-        figure.supylabel(POINTS, fontsize=9.0)
+        figure.supylabel(score_change(), fontsize=9.0)
         footnote(figure, f"{note}; layers count from 0")
     return figure
 

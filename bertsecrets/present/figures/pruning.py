@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
-    POINTS,
     QUIET,
     footnote,
     house_style,
     new_figure,
     sample_size,
+    score_change,
 )
 from bertsecrets.pruning.rows import CONTROLS
 from bertsecrets.results.estimate import Estimate
@@ -114,7 +114,7 @@ def pruning_curves(
             notes.append("dotted: the smallest model that passed its test")
         axes.invert_xaxis()
         axes.set_xlabel("heads kept")
-        axes.set_ylabel(POINTS)
+        axes.set_ylabel(score_change())
         axes.grid(linewidth=0.4, alpha=0.5)
         if len(names) + len(published) > _INSIDE:
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -150,7 +150,7 @@ def pruning_costs(
             axes.invert_xaxis()
             axes.set_xlabel(f"{name}, %")
             axes.grid(linewidth=0.4, alpha=0.5)
-        panels[0].set_ylabel(POINTS)
+        panels[0].set_ylabel(score_change())
         footnote(figure, note)
     return figure
 

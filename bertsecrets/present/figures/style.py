@@ -16,6 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.task_heads import unit_of
+
 SEQUENTIAL = "viridis"
 DIVERGING = "RdBu_r"
 _SHADES = 257
@@ -36,8 +38,11 @@ QUIET = "#6b6b6b"
 SMALL = 8.0
 """Size of labels and notes, in points, the smallest that is legible in print."""
 
-POINTS = "change of score (points)"
-"""Unit of changes of a score: scores are in -1..1, and a point is one hundredth."""
+
+def score_change(metric: str = "") -> str:
+    """What an axis of changes of a score shows, with the unit of a hundredth of the metric; points without one."""
+    return f"change of score ({unit_of(metric)})"
+
 
 _MOST_ACROSS = 3
 
