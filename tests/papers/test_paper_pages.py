@@ -160,7 +160,7 @@ def test_published_numbers_stand_beside_those_of_another_model_and_are_said_to_b
     columns = {"previous": by_layer(0.9, 0.2), "same": by_layer(0.01, 0.01), "next": by_layer(0.1, 0.1)}
     make_run(tmp_path / "run", measured=[("initial", "offsets", columns)])
     text = unescape(find_page("clark2019").write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text())
-    assert "these runs minilm. Published numbers and dotted lines are those of the former" in text
+    assert "these runs study minilm. Published numbers and dotted lines are for bert-base-uncased" in text
     assert "layer 1 · head 4; layer 3 · head 5; layer 6 · head 11; layer 7 · head 4" in text
     assert text.count("<p>No run measured this.") == len(read_page(page_files()["clark2019"]).settings.sections) - 1
     assert [*(tmp_path / "page" / "figures").glob("clark_positions.*")]
