@@ -275,11 +275,12 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
         times: Sizes, as multiples of the pilot's, ascending from 1.
     """
     sizes = tuple(round(time * pilot.count) for time in times)
-    generator = np.random.default_rng([seed, 4])
+    # Streams of their own for outcomes and tests: what a size draws does not depend on larger sizes.
+    outcomes, generator = (np.random.default_rng([seed, stream]) for stream in (4, 5))
     runs_R = np.arange(repeats) % len(pilot.change_SV)
     undecided_RV = pilot.undecided_SV[runs_R]
     draw = _flip_sweeps if pilot.of_classes else _score_sweeps
-    true_RV, *drawn = draw(pilot, runs_R, sizes, generator)
+    true_RV, *drawn = draw(pilot, runs_R, sizes, outcomes)
     settled_M, powers_M, ranked = zip(
         *(
             _one_seed(pilot, size, of_size, true_RV, undecided_RV, generator)

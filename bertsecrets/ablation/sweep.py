@@ -65,8 +65,8 @@ from bertsecrets.settings import Meaning
 
 _log = logging.getLogger(__name__)
 
-_TIMES, _REPEATS = (1, 1.5, 2, 3, 4, 8, 16), 60
-"""Sizes and number of the sweeps simulated after each sweep, which takes about a second."""
+_TIMES = (1, 1.5, 2, 3, 4, 8, 16)
+"""Sizes of the sweeps simulated after each sweep, in about a second; the first of a plan's, for the same numbers."""
 
 _DECISION = TypeAdapter(Decision)
 
@@ -136,7 +136,7 @@ class Judged:
         if not undecided or not enough or self.outcomes.group_N is not None:
             return []
         pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
-        return [Power(self.outcomes.plan.mode, **plan_power(pilot, repeats=_REPEATS, times=_TIMES).record())]
+        return [Power(self.outcomes.plan.mode, **plan_power(pilot, times=_TIMES).record())]
 
     def findings(self, stage: str) -> Findings:
         """Everything that is written to a run's folder: grids, rows, the ablation table and the outcomes."""

@@ -9,6 +9,7 @@ from scipy import stats
 from bertsecrets.ablation.planner import (
     SET,
     SPARED,
+    TIMES,
     Pilot,
     _rates,
     _score_sweeps,
@@ -97,6 +98,14 @@ def test_the_power_to_remove_a_set_is_the_sum_over_what_may_be_seen() -> None:
         likely = chance > 1e-7
         shown = paired_loss(lost[likely], won[likely], size)(np.array(0.01)) <= 0.05
         assert power == pytest.approx((chance[likely] * shown).sum(), abs=0.09)
+
+
+def test_a_run_page_suggests_the_number_of_its_plan() -> None:
+    """The page of a run simulates fewer sizes than a plan: those that both have get the same numbers."""
+    lost_V = [0, 0, 0, 2, 3, 1, 4, 2]
+    of_run, of_plan = (plan_power(pilot(lost_V, lost_V[::-1]), times=times) for times in (TIMES[:4], TIMES[:6]))
+    np.testing.assert_array_equal(of_run.settled[1], of_plan.settled[1][:4])
+    np.testing.assert_array_equal(of_run.single_RM, of_plan.single_RM[:, :4])
 
 
 def test_more_examples_settle_more_and_a_smaller_margin_takes_more() -> None:
