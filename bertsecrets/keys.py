@@ -245,7 +245,6 @@ class CompareKeys(DescribedKeys):
     heads: bool = Field(description=_SWITCH)
     paper: Paper = Field(description=_PAPER)
     statements: list[_PATH] = Field(description="a list of statements, or of the paths of their files")
-    statements_folder: Annotated[_PATH | None, Meaning(outside=True)] = Field(description="a folder, or null")
 
 
 class ReportKeys(DescribedKeys):

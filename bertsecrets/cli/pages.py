@@ -81,7 +81,7 @@ def compare_runs(config: DictConfig) -> list[Path]:
             )
         )
     name = page_name(keys.paper)
-    page = find_page(name, keys.statements, keys.statements_folder) if name else None
+    page = find_page(name, keys.statements) if name else None
     same_size = len({run.size for run in runs if run.size is not None}) < 2
     if not (page is not None and page.sizes_may_differ) and (keys.heads or page is not None):
         check_sizes(runs)

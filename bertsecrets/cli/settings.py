@@ -211,12 +211,10 @@ def read_compare(config: Mapping[str, Any]) -> CompareKeys:
     if keys.fail_if is not None:
         conditions(keys.fail_if)
     paper = page_name(keys.paper)
-    for name in ("statements", "statements_folder"):
-        if getattr(keys, name) and paper != LEDGER:
-            raise UserError(
-                f"{name} is {shown(getattr(keys, name))}, which only affects the page of statements; add "
-                "paper=statements."
-            )
+    if keys.statements and paper != LEDGER:
+        raise UserError(
+            f"statements is {shown(keys.statements)}, which only affects the page of statements; add paper=statements."
+        )
     if paper:
         # Slow imports.
         from bertsecrets.papers.page import find_page

@@ -12,7 +12,6 @@ from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import is_path
 from bertsecrets.papers.statements.judge import (
     EMBEDDINGS,
-    READINGS,
     UNTOLD,
     VERDICTS,
     Cell,
@@ -45,20 +44,16 @@ class Ledger:
 
     Args:
         names: Ids of the statements to test, or paths of their files; empty for all statements of the package.
-        readings: Folder that caches the readings of each statement and model; None for a folder next to the page.
         file: File name of the page.
         sizes_may_differ: Statements are tested on each model separately, so models of several sizes can share a page.
     """
 
     names: tuple[str, ...] = ()
-    readings: str | None = None
     file: str = "statements.html"
     sizes_may_differ: bool = True
 
     def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
         """Write the page and its Markdown into a folder; returns the page.
-
-        A second call reads only what is missing or has changed.
 
         Args:
             runs: At least one finished run.
@@ -69,8 +64,7 @@ class Ledger:
             UserError: If a statement is unknown or invalid, or refers to a column that does not exist.
         """
         check_names(self.names)
-        readings = folder / READINGS if self.readings is None else Path(self.readings)
-        models, judgement = judged(runs, readings, [name for name in self.names if is_path(name)])
+        models, judgement = judged(runs, [name for name in self.names if is_path(name)])
         shown = [Path(name).stem if is_path(name) else name for name in self.names] or list(judgement)
         entries = [judgement[name] for name in dict.fromkeys(shown)]
         tuned = subjects(models, "tuned")

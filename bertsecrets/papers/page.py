@@ -16,7 +16,7 @@ from bertsecrets.papers.ledger import Ledger, counts_in_words, objectives_in_wor
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER, LEDGER, page_files
 from bertsecrets.papers.shows import unlike_the_paper
-from bertsecrets.papers.statements.judge import READINGS, UNMEASURED, UNTOLD, Entry, counted, judged
+from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD, Entry, counted, judged
 from bertsecrets.papers.statements.statement import files, read_keys
 from bertsecrets.present.report.content import Report, Section, Table
 from bertsecrets.present.report.page import save_figures, write_report
@@ -115,23 +115,22 @@ class StatementsPage:
         Raises:
             UserError: If the page refers to a function that does not exist, or to settings that do not fit.
         """
-        report = self.report(runs, folder / READINGS, unfinished)
+        report = self.report(runs, unfinished)
         save_figures(report.figures, folder / "figures")
         write_report(folder / self.file, report)
         return folder / self.file
 
-    def report(self, runs: Sequence[FinishedRun], readings: Path, unfinished: Sequence[str] = ()) -> Report:
+    def report(self, runs: Sequence[FinishedRun], unfinished: Sequence[str] = ()) -> Report:
         """The content of the page.
 
         Args:
             runs: At least one finished run.
-            readings: Folder of the statements' cached readings; created if missing.
             unfinished: Names of the unfinished runs, which are skipped.
 
         Raises:
             UserError: As :meth:`write`.
         """
-        models, judgement = judged(runs, readings)
+        models, judgement = judged(runs)
         names = dict.fromkeys(name for section in self.settings.sections for name in section.statements)
         entries = [judgement[name] for name in names]
         sections = [section for part in self.settings.sections if (section := self._section(part, models, judgement))]
@@ -307,19 +306,18 @@ def read_page(path: Path, *, functions: bool = False) -> StatementsPage:
 Page = StatementsPage | Ledger
 
 
-def find_page(name: str, statements: Sequence[str] = (), readings: str | None = None) -> Page:
+def find_page(name: str, statements: Sequence[str] = ()) -> Page:
     """A page by its name, or by the path of its file.
 
     Args:
         name: A name or path that :func:`~bertsecrets.papers.names.page_name` accepts.
         statements: For the page of all statements, the statements to show; empty for all.
-        readings: For the page of all statements, the folder of readings; None for a folder next to the page.
 
     Raises:
         UserError: If the page's file is invalid.
     """
     if name == LEDGER:
-        return Ledger(tuple(statements), readings)
+        return Ledger(tuple(statements))
     path = page_files().get(name)
     if path is None:
         return read_page(Path(name))

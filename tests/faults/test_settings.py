@@ -71,7 +71,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "checkpoint=x optimizer.learning_rate=1": "Unknown config key 'optimizer.learning_rate'",
     },
     "compare": {
-        "runs=a statements_folder=b": "statements_folder is 'b', which only affects the page of statements",
+        "runs=a statements=[b]": r"statements is \['b'\], which only affects the page of statements",
         "runs=a paper=statements statements=[clark_sep]": "Unknown statement 'clark_sep'; did you mean 'clark_sep_cut'",
         "runs=a paper=voita": "paper is 'voita'; expected .*voita2019",
     },

@@ -196,6 +196,6 @@ def pruned(*curves: tuple[str, int, float], **settings: object) -> Callable[[Pat
 
 def cell_of(folder: Path, *, about: str = "tuned", **test: Any) -> Cell:
     """The one cell of a statement with a test on the runs of a folder."""
-    (entry,) = judge([statement_of(test, about)], models_in(folder), folder.parent / f"{folder.name}-readings")
+    (entry,) = judge([statement_of(test, about)], models_in(folder))
     (cell,) = entry.cells
     return cell

@@ -261,7 +261,7 @@ def test_settings_of_the_paper_that_these_runs_do_not_have_are_said(tmp_path: Pa
         make_run(tmp_path / task, task=task, measure=measure, **numbers)
 
     def sentences(page: str, title: str) -> list[str]:
-        report = pages[page].report(find_runs([str(tmp_path)])[0], tmp_path / "statements")
+        report = pages[page].report(find_runs([str(tmp_path)])[0])
         section = next(section for section in report.sections if title in section.title)
         return [text for text in section.paragraphs if text.endswith(" in the paper.")]
 
@@ -300,7 +300,7 @@ def test_a_section_without_numbers_says_what_to_run(tmp_path: Path) -> None:
     make_run(tmp_path / "run", accuracy=None, constant=None)
     for name in ("kovaleva2019", "michel2019", "voita2019", "clark2019"):
         page = read_page(page_files()[name])
-        report = page.report(find_runs([str(tmp_path)])[0], tmp_path / "statements")
+        report = page.report(find_runs([str(tmp_path)])[0])
         titles = [section.title for section in report.sections[:-1]]
         assert titles == [part.title for part in page.settings.sections]
         for part in page.settings.sections:
@@ -622,11 +622,11 @@ def test_no_command_is_given_for_gates_where_the_same_task_has_the_number(tmp_pa
     make_run(tmp_path / "usual", **column)
     make_run(tmp_path / "gates", seed=2, **gates)
     statement = statement_of({"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.4})
-    [entry] = judge([statement], models_in(tmp_path), tmp_path / "statements")
+    [entry] = judge([statement], models_in(tmp_path))
     assert [bool(cell.command) for cell in entry.cells] == [False, True]
     assert entry.commands == []
     make_run(tmp_path / "other", task="rte", p_constant=0.001)
-    [entry] = judge([statement], models_in(tmp_path), tmp_path / "statements")
+    [entry] = judge([statement], models_in(tmp_path))
     assert [command.split(" ")[4] for command in entry.commands] == [f"checkpoint={tmp_path / 'other'}"]
 
 

@@ -32,7 +32,6 @@ from bertsecrets.papers.statements.statement import (
     read_statement,
     read_statements,
 )
-from bertsecrets.papers.statements.test import Reading
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
@@ -40,7 +39,7 @@ from bertsecrets.sweeps.hydra_arguments import parse_arguments
 
 
 def ledger(folder: Path, *statements: Statement) -> list[Entry]:
-    return judge(statements, studied(find_runs([str(folder)])[0]), folder / "page" / "statements")
+    return judge(statements, studied(find_runs([str(folder)])[0]))
 
 
 def only(entry: Entry) -> Any:
@@ -300,55 +299,6 @@ def test_what_a_statement_depends_on(tmp_path: Path) -> None:
     assert depends_on(entry) == [
         "It depends on the task (minilm): it holds for mrpc (0.352) and does not hold for rte (0.177)."
     ]
-
-
-def test_only_what_is_missing_or_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = surface_run(tmp_path / "run")
-    statements = [statement_of({**MEAN, "above": 0.3}), statement_of({**MEAN, "above": 0.4}, name="second")]
-    read: list[str] = []
-    original = KINDS["mean"].reading
-
-    def counted(self: Any, sheet: Any) -> Reading:
-        read.append(sheet.name)
-        return original(self, sheet)
-
-    monkeypatch.setattr(KINDS["mean"], "reading", counted)
-    first = ledger(tmp_path, *statements)
-    assert len(read) == 2
-    assert ledger(tmp_path, *statements) == first
-    assert len(read) == 2
-    surface_run(tmp_path / "run2", LAYERS / 2, seed=2)
-    ledger(tmp_path, *statements)
-    assert read[2:] == ["seed 2", "seed 2"]
-    ledger(tmp_path, statements[0], statement_of({**MEAN, "above": 0.5}, name="second"))
-    assert len(read) == 6
-    kept = tmp_path / "page" / "statements"
-    content = json.loads((kept / "made_up.json").read_text())
-    (kept / "made_up.json").write_text(
-        json.dumps({key: {"fingerprint": of["fingerprint"]} for key, of in content.items()})
-    )
-    (kept / "second.json").write_text("{half")
-    Run.open(made).add(Run.open(tmp_path / "run2").table().select(column="sep_total"))
-    ledger(tmp_path, *statements)
-    assert read[6:] == ["seed 1", "seed 2"] * 2
-
-
-def test_kept_readings_are_json_and_read_back(tmp_path: Path) -> None:
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is not JSON")
-
-    measured = [("checkpoint", "entropy", {"bits": LAYERS})]
-    make_run(tmp_path / "run", measured=measured, p_constant=0.001, stderr=0.005)
-    statement = statement_of({"kind": "mean", "column": "entropy/bits", "above": 0.3})
-    first = ledger(tmp_path, statement)
-    path = tmp_path / "page" / "statements" / "made_up.json"
-    assert only(first[0]).finding.readings[0].limits == (-math.inf, math.inf)
-    [entry] = json.loads(path.read_text(), parse_constant=refuse).values()
-    assert ledger(tmp_path, statement) == first
-    # What is not a reading is read again.
-    without = {key: value for key, value in entry["reading"].items() if key != "limits"}
-    path.write_text(json.dumps({"run": {**entry, "reading": without}}))
-    assert ledger(tmp_path, statement) == first
 
 
 def test_every_shipped_statement_loads_and_names_columns_that_exist() -> None:

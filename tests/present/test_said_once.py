@@ -36,7 +36,7 @@ def of_comparison(folders: list[str]) -> Report:
 
 
 def of_paper(folders: list[str]) -> Report:
-    return find_page("clark2019").report(find_runs(folders[2:])[0], Path(folders[2]).parent / "readings")
+    return find_page("clark2019").report(find_runs(folders[2:])[0])
 
 
 def text_of(report: Report) -> str:

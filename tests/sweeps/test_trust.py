@@ -171,7 +171,6 @@ def test_the_folder_itself_is_no_foreign_path(tmp_path: Path) -> None:
         "folder=x",
         "project=stranger/project",
         "run=/elsewhere/run",
-        "statements_folder=/x",
         "annotation.cache_dir=/x",
         "data.cache_dir=/x,/y",
         "logger.wandb.mode=online",

@@ -1,27 +1,18 @@
-"""Test every statement on every model of the runs, caching the readings."""
+"""Test every statement on every model of the runs."""
 
-import hashlib
-import inspect
-import json
 import math
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
-from pathlib import Path
-from typing import Any, get_args
+from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import Group, Studied, analysis_command, studied
-from bertsecrets.papers.statements import sheet as sheet_module
-from bertsecrets.papers.statements import test as test_module
-from bertsecrets.papers.statements.sheet import UNLIMITED, About, LackingError, Sheet
+from bertsecrets.papers.statements.sheet import About, LackingError, Sheet
 from bertsecrets.papers.statements.statement import Statement, check_columns, files, read_statements
-from bertsecrets.papers.statements.test import Finding, Reading, Test
+from bertsecrets.papers.statements.test import Finding, Reading
 from bertsecrets.reporting.runs import FinishedRun
-from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import p_value
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.statistics.corrections import corrected
@@ -88,9 +79,6 @@ def _plural(verdict: str) -> str:
 
 EMBEDDINGS = "sentence_embeddings"
 """The objective of a model that was trained further for sentence embeddings."""
-
-READINGS = "statements"
-"""Folder of cached readings, one file per statement, next to a page."""
 
 
 @dataclass(frozen=True)
@@ -177,63 +165,11 @@ class Entry:
         return next((verdict for verdict in (HOLDS, FAILS, HOLDS_HERE, FAILS_HERE) if verdict in verdicts), UNTOLD)
 
 
-class Readings:
-    """Cached readings of a statement, so that only missing or changed ones are read again.
-
-    Args:
-        folder: Folder of the files.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.taken = 0
-        """Number of new readings."""
-
-    def of(self, statement: Statement, groups: Sequence[Sequence[Sheet]]) -> Reading:
-        """The reading of a statement for one model, or for several joined by its test.
-
-        Raises:
-            LackingError: If their runs lack the data for the test.
-        """
-        sheets = [sheet for group in groups for sheet in group]
-        key = " + ".join(sheet.folder for sheet in sheets)
-        # If a run's files or the code of a test change, the stored number is out of date.
-        fingerprint = _fingerprint(statement.test, sheets)
-        stored = self._stored(statement)
-        entry = stored.get(key)
-        if isinstance(entry, dict) and entry.get("fingerprint") == fingerprint:
-            stored_reading = _reading(entry.get("reading"))
-            if stored_reading is not None:
-                return stored_reading
-        reading = statement.test.joint_reading(groups) if statement.test.joins else statement.test.reading(sheets[0])
-        origins = (sheet.origin(column) for sheet in sheets for column in statement.test.columns)
-        reading = replace(reading, detail="; ".join(dict.fromkeys(filter(None, [reading.detail, *origins]))))
-        self.taken += 1
-        stored[key] = {"fingerprint": fingerprint, "reading": _plain(reading)}
-        write_text(self._path(statement), json.dumps(stored, indent=1, allow_nan=False))
-        return reading
-
-    def _path(self, statement: Statement) -> Path:
-        return self.folder / f"{statement.name}.json"
-
-    def _stored(self, statement: Statement) -> dict[str, Any]:
-        path = self._path(statement)
-        if not path.is_file():
-            return {}
-        try:
-            content = json.loads(path.read_text("utf-8"))
-        except ValueError:
-            # A partial file of an interrupted copy: read everything for this statement again.
-            return {}
-        return content if isinstance(content, dict) else {}
-
-
-def judged(runs: Sequence[FinishedRun], folder: Path, paths: Sequence[str] = ()) -> tuple[Studied, dict[str, Entry]]:
+def judged(runs: Sequence[FinishedRun], paths: Sequence[str] = ()) -> tuple[Studied, dict[str, Entry]]:
     """The models behind runs, and every statement tested on them, by name.
 
     Args:
         runs: Trainings and analyses.
-        folder: Folder of the readings.
         paths: Files of statements besides those of the package and installed packages.
 
     Raises:
@@ -242,11 +178,11 @@ def judged(runs: Sequence[FinishedRun], folder: Path, paths: Sequence[str] = ())
     statements = read_statements([*files(), *(path for path in paths if path not in files())])
     check_columns(statements, runs)
     models = studied(runs)
-    return models, {entry.statement.name: entry for entry in judge(statements, models, folder)}
+    return models, {entry.statement.name: entry for entry in judge(statements, models)}
 
 
-def judge(statements: Sequence[Statement], models: Studied, folder: Path) -> list[Entry]:
-    """Test statements on models, caching readings in a folder.
+def judge(statements: Sequence[Statement], models: Studied) -> list[Entry]:
+    """Test statements on models.
 
     P-values are corrected over all statements of the package and installed packages, regardless of the requested ones,
     so that a statement has the same verdict on every page; statements from other files are corrected together with
@@ -256,13 +192,9 @@ def judge(statements: Sequence[Statement], models: Studied, folder: Path) -> lis
     Args:
         statements: The statements.
         models: The models.
-        folder: Folder of the readings.
     """
-    readings = Readings(folder)
     by_state: dict[About, list[Subject]] = {about: subjects(models, about) for about in get_args(About)}
-    entries = [
-        Entry(statement, tuple(_cells(statement, by_state[statement.about], readings))) for statement in statements
-    ]
+    entries = [Entry(statement, tuple(_cells(statement, by_state[statement.about]))) for statement in statements]
     names = files()
     shipped = [entry for entry in entries if entry.statement.name in names]
     p_shipped, p_all = (_corrected(tested) for tested in (shipped, entries))
@@ -350,15 +282,15 @@ def _before(models: Studied) -> list[Subject]:
     return sorted(before, key=lambda subject: subject.name)
 
 
-def _cells(statement: Statement, candidates: Sequence[Subject], readings: Readings) -> list[Cell]:
+def _cells(statement: Statement, candidates: Sequence[Subject]) -> list[Cell]:
     candidates = [
         subject
         for subject in candidates
         if subject.task not in statement.except_tasks and (not statement.tasks or subject.task in statement.tasks)
     ]
     if statement.test.joins == "tasks":
-        return _joint_cells(statement, candidates, readings)
-    cells = [_cell(statement, subject, readings) for subject in candidates]
+        return _joint_cells(statement, candidates)
+    cells = [_cell(statement, subject) for subject in candidates]
     if statement.about != "before":
         return cells
     # The model before fine-tuning is the same for every task, so one set of sentences with the analysis is enough.
@@ -369,11 +301,11 @@ def _cells(statement: Statement, candidates: Sequence[Subject], readings: Readin
     return [cell for cell in cells if cell.finding is not None or cell in nearest]
 
 
-def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
+def _cell(statement: Statement, subject: Subject) -> Cell:
     bare = Cell(subject.name, subject.model, subject.task, None, math.nan, UNTOLD)
     if not subject.sheets:
         return replace(bare, reason=NOT_LEARNED)
-    present, numbers, lacking = _taken(statement, subject.sheets, readings)
+    present, numbers, lacking = _taken(statement, subject.sheets)
     if lacking:
         sheet, reason = lacking[0]
         bare = replace(bare, command=analysis_command(sheet.checkpoint, reason.settings))
@@ -385,12 +317,12 @@ def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
         )
     seeds = sum(math.isfinite(reading.value) for reading in numbers)
     if statement.test.joins:
-        numbers, seeds = [readings.of(statement, [[sheet] for sheet in present])], len(present)
+        numbers, seeds = [_read(statement, [[sheet] for sheet in present])], len(present)
     return replace(bare, finding=statement.test.judge(numbers), seeds=seeds)
 
 
 def _taken(
-    statement: Statement, sheets: Sequence[Sheet], readings: Readings
+    statement: Statement, sheets: Sequence[Sheet]
 ) -> tuple[list[Sheet], list[Reading], list[tuple[Sheet, LackingError]]]:
     """The sheets with the data for a statement, their readings unless its test joins them, and the others with what
     they lack.
@@ -402,14 +334,26 @@ def _taken(
                 for column in statement.test.columns:
                     sheet.grid(column)
             else:
-                numbers.append(readings.of(statement, [[sheet]]))
+                numbers.append(_read(statement, [[sheet]]))
             present.append(sheet)
         except LackingError as error:
             lacking.append((sheet, error))
     return present, numbers, lacking
 
 
-def _joint_cells(statement: Statement, candidates: Sequence[Subject], readings: Readings) -> list[Cell]:
+def _read(statement: Statement, groups: Sequence[Sequence[Sheet]]) -> Reading:
+    """The reading of a statement for one model, or for several joined by its test, with the origin of its columns.
+
+    Raises:
+        LackingError: If their runs lack the data for the test.
+    """
+    test, sheets = statement.test, [sheet for group in groups for sheet in group]
+    reading = test.joint_reading(groups) if test.joins else test.reading(sheets[0])
+    origins = (sheet.origin(column) for sheet in sheets for column in test.columns)
+    return replace(reading, detail="; ".join(dict.fromkeys(filter(None, [reading.detail, *origins]))))
+
+
+def _joint_cells(statement: Statement, candidates: Sequence[Subject]) -> list[Cell]:
     """One cell for each model, over its tasks."""
     cells = []
     for model in sorted({subject.model for subject in candidates}):
@@ -418,7 +362,7 @@ def _joint_cells(statement: Statement, candidates: Sequence[Subject], readings: 
         for subject in candidates:
             if subject.model != model:
                 continue
-            present, _, lacking = _taken(statement, subject.sheets, readings)
+            present, _, lacking = _taken(statement, subject.sheets)
             commands += [analysis_command(sheet.checkpoint, error.settings) for sheet, error in lacking]
             left_out += [f"{subject.task} {sheet.name}" for sheet, _ in lacking]
             if present:
@@ -430,7 +374,7 @@ def _joint_cells(statement: Statement, candidates: Sequence[Subject], readings: 
             cells.append(replace(bare, reason=reason))
             continue
         without = f"Skipped, without the analysis: {', '.join(left_out)}." if left_out else ""
-        finding = statement.test.judge([readings.of(statement, list(groups.values()))])
+        finding = statement.test.judge([_read(statement, list(groups.values()))])
         cells.append(replace(bare, finding=finding, left_out=without, seeds=min(map(len, groups.values()))))
     return cells
 
@@ -519,39 +463,3 @@ def _contrast(yes: Sequence[Cell], no: Sequence[Cell], name: str) -> str:
 def _value(cell: Cell) -> str:
     assert cell.finding is not None
     return f"{cell.finding.value:.3g}".replace("-", "\N{MINUS SIGN}")
-
-
-def _fingerprint(test: Test, sheets: Sequence[Sheet]) -> str:
-    digest = hashlib.sha256(test.model_dump_json().encode())
-    digest.update(_code(type(test)).encode())
-    for sheet in sheets:
-        digest.update(sheet.fingerprint.encode())
-    return digest.hexdigest()
-
-
-@cache
-def _code(kind: type[Test]) -> str:
-    """The source code of a kind of test and of every package module that it uses."""
-    own_module = sys.modules[kind.__module__]
-    names = {getattr(value, "__module__", None) or "" for value in vars(own_module).values()}
-    used = {name for name in names if name.startswith("bertsecrets.")}
-    modules = {own_module.__name__, test_module.__name__, sheet_module.__name__, *used}
-    return "\n".join(inspect.getsource(sys.modules[name]) for name in sorted(modules))
-
-
-def _plain(reading: Reading) -> dict[str, Any]:
-    """A reading for the cache; non-finite numbers become null, as JSON cannot express them."""
-
-    def told(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return {**{key: told(value) for key, value in asdict(reading).items()}, "limits": [*map(told, reading.limits)]}
-
-
-def _reading(content: object) -> Reading | None:
-    """A cached reading; None if it is invalid."""
-    if not isinstance(content, dict) or set(content) != {field.name for field in fields(Reading)}:
-        return None
-    defined = {key: math.nan if content[key] is None else content[key] for key in ("value", "stderr", "reliability")}
-    low, high = (none if end is None else end for end, none in zip(content["limits"], UNLIMITED, strict=True))
-    return Reading(**{**content, **defined, "limits": (low, high)})

@@ -1,6 +1,5 @@
 """The numbers of one model, as the tests of statements read them."""
 
-import hashlib
 import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +26,7 @@ from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
 from bertsecrets.results.disabled import rows_of
 from bertsecrets.results.files import copied
-from bertsecrets.results.rows import FINDINGS
-from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run
+from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.task_heads.labels import MASKED
@@ -283,19 +281,6 @@ class Sheet:
             if view is not None:
                 yield view
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Digest of the files of numbers of all runs."""
-        digest = hashlib.sha256(f"{self.about}{self.next_seed if self.compared else ''}".encode())
-        for run in (*self.runs, *self.random, *self.compared):
-            opened = Run.open(run.folder)
-            paths = [opened.scores_path, opened.heads_path, opened.ablation_path]
-            paths += sorted((run.folder / FINDINGS).glob("*.parquet"))
-            for path in paths:
-                if path.is_file():
-                    digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-        return digest.hexdigest()
-
     def origin(self, column: str) -> str:
         """Identification of a column's numbers: for disabled heads, metric and sample."""
         return self.grid(column).origin if column.startswith(f"{DISABLE}/") else ""
@@ -305,7 +290,7 @@ class Sheet:
         for run in self.runs:
             if Disabling.name not in run.experiments or (run.source == BEFORE_TRAINING) != (about == "before"):
                 continue
-            table = Run.open(run.folder).ablation_table()
+            table = run.experiments[Disabling.name][1].run.ablation_table()
             rows = rows_of(KINDS[kind], table, None if KINDS[kind].done else mode, metric)
             if not rows:
                 continue
