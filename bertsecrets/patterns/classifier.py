@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from bertsecrets.errors import UserError
@@ -23,7 +23,6 @@ from bertsecrets.patterns.map_features import (
     map_features,
 )
 from bertsecrets.patterns.segments import ONE
-from bertsecrets.results.files import atomic_write
 
 MIN_LENGTH = 8
 """Fewest real tokens of a map with a pattern: a band of seven diagonals would fill a shorter map."""
@@ -32,7 +31,7 @@ WEIGHTS, CARD = "weights.safetensors", "weights.json"
 SHIPPED = Path(__file__).parent
 """The folder of the classifier included in the package."""
 
-_INPUT = {
+INPUT = {
     "patterns": list(PATTERNS),
     "bins": BINS,
     "pictures": PICTURE_CHANNELS,
@@ -40,6 +39,7 @@ _INPUT = {
     "columns": COLUMNS,
     "numbers": SUMMARY_SIZE,
 }
+"""The inputs that a classifier was trained with, as in its card."""
 
 _NEVER = -1e4
 """A logit with probability 0 that keeps sums finite."""
@@ -100,12 +100,6 @@ class PatternNetwork(nn.Module):
             nn.Dropout(dropout), nn.Linear(7 * width, 2 * width), nn.ReLU(), nn.Linear(2 * width, len(PATTERNS))
         )
 
-    def standardise(self, summary_NM: Tensor) -> None:
-        """Set the input scaling to mean 0 and standard deviation 1 for these summaries."""
-        self.mean_M = summary_NM.mean(0)
-        # Do not scale up a number that hardly varies.
-        self.deviation_M = summary_NM.std(0).clamp(min=1e-3)
-
     def forward(self, features: MapFeatures) -> Tensor:
         """Logits ``[N, 5]``."""
         along_NDP = self.strips(features.strips_NGP)
@@ -163,23 +157,6 @@ def judge(logits: Tensor, margin: float) -> Judgement:
     return Judgement(probability_P, pattern[..., 0], best[..., 0] - best[..., 1] < margin)
 
 
-def save_classifier(classifier: PatternClassifier, folder: Path, card: dict[str, Any]) -> None:
-    """Write ``weights.safetensors`` and ``weights.json``.
-
-    Args:
-        classifier: Weights, temperature and margin.
-        folder: Created if missing.
-        card: Further entries of ``weights.json``: training, evaluation.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {name: tensor.contiguous() for name, tensor in classifier.network.state_dict().items()}
-    with atomic_write(folder / WEIGHTS) as temporary:
-        save_file(state, temporary)
-    content = {**_INPUT, "temperature": classifier.temperature, "margin": classifier.margin, **card}
-    with atomic_write(folder / CARD) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-
-
 def load_classifier(folder: Path = SHIPPED) -> PatternClassifier:
     """The classifier of a folder, in evaluation mode.
 
@@ -194,7 +171,7 @@ def load_classifier(folder: Path = SHIPPED) -> PatternClassifier:
             f"Folder '{folder}' has no readable pattern classifier ({error}); give a folder with {WEIGHTS} and {CARD} "
             "written by python -m tools.pattern_classifier."
         ) from error
-    for name, expected in _INPUT.items():
+    for name, expected in INPUT.items():
         if card.get(name) != expected:
             raise UserError(
                 f"The pattern classifier in '{folder}' was trained with {name} {card.get(name)}, but this version "

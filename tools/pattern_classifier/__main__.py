@@ -16,11 +16,12 @@ import numpy as np
 from omegaconf import OmegaConf
 from pydantic import Field
 from rich.console import Console
+from safetensors.torch import save_file
 
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.classifier import PatternClassifier, save_classifier
-from bertsecrets.results.files import write_text
+from bertsecrets.patterns.classifier import CARD, INPUT, WEIGHTS, PatternClassifier
+from bertsecrets.results.files import atomic_write, write_text
 from bertsecrets.results.progress import progress_over
 from bertsecrets.settings import Settings
 from tools.pattern_classifier.annotated_maps import (
@@ -135,6 +136,23 @@ def train_classifier(
     write_classifier_page(folder, annotated, answers, evaluation, settings.mistakes)
     _print(folder, evaluation)
     return evaluation
+
+
+def save_classifier(classifier: PatternClassifier, folder: Path, card: dict[str, Any]) -> None:
+    """Write ``weights.safetensors`` and ``weights.json``.
+
+    Args:
+        classifier: Weights, temperature and margin.
+        folder: Created if missing.
+        card: Further entries of ``weights.json``: training, evaluation.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {name: tensor.contiguous() for name, tensor in classifier.network.state_dict().items()}
+    with atomic_write(folder / WEIGHTS) as temporary:
+        save_file(state, temporary)
+    content = {**INPUT, "temperature": classifier.temperature, "margin": classifier.margin, **card}
+    with atomic_write(folder / CARD) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
 def _write_predictions(folder: Path, annotated: AnnotatedMaps, answers: dict[Scheme, HeldOutAnswers]) -> None:

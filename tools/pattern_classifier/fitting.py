@@ -176,7 +176,10 @@ def pretrain(generated: LabelledFeatures, settings: FitSettings) -> PatternNetwo
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network = PatternNetwork()
-        network.standardise(generated.features.summary_NM)
+        summary_NM = generated.features.summary_NM
+        network.mean_M = summary_NM.mean(0)
+        # Do not scale up a number that hardly varies.
+        network.deviation_M = summary_NM.std(0).clamp(min=1e-3)
         count = len(generated.target_NP)
         steps = settings.epochs * (count // settings.batch_size)
         generator = torch.Generator().manual_seed(settings.seed)

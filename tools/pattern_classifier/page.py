@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.present.figures.grids import draw_grid, write_in_cells
-from bertsecrets.present.figures.maps import TitledMap, map_sheet
 from bertsecrets.present.figures.saving import save_figure
 from bertsecrets.present.figures.style import colour_bar, footnote, house_style, new_figure
 from bertsecrets.present.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.present.report.page import write_report
+from tools.map_sheets import map_sheet
 from tools.pattern_classifier.annotated_maps import AnnotatedMaps
 from tools.pattern_classifier.crossvalidation import HeldOutAnswers, Scheme
 from tools.pattern_classifier.evaluation import Evaluation, RulesComparison
@@ -188,7 +188,7 @@ def _mistakes(annotated: AnnotatedMaps, answers: HeldOutAnswers, count: int) -> 
             row.model,
             f"{row.layer}·{row.head}, L {row.length}, {row.stage}",
         ]
-        maps.append(TitledMap("\n".join(lines).replace("vertical_diagonal", "vert.+diag."), annotated.maps[index]))
+        maps.append(("\n".join(lines).replace("vertical_diagonal", "vert.+diag."), annotated.maps[index]))
     return map_sheet(
         maps,
         title=f"The {len(maps)} worst mistakes, heads held out",

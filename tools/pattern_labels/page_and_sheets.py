@@ -16,9 +16,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import Pattern
-from bertsecrets.present.figures.maps import PALETTE, ink
 from bertsecrets.present.report.page import content_policy
 from bertsecrets.results.files import atomic_write, write_text
+from tools.map_sheets import PALETTE, ink
 from tools.pattern_labels.labels import LABELS, Label, numbered_labels, write_csv
 from tools.pattern_labels.map_set import MapRow, MapSet
 

@@ -1,18 +1,16 @@
-"""Attention maps of heads (rows) at stages of training (columns), and contact sheets of many maps."""
+"""Attention maps of heads (rows) at stages of training (columns)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.present.figures.style import (
-    PAGE_WIDTH,
     colour_bar,
     footnote,
     house_style,
@@ -21,10 +19,6 @@ from bertsecrets.present.figures.style import (
     scale,
 )
 
-PALETTE: NDArray[np.uint8] = np.rint(255 * colormaps["viridis"](np.arange(256))[:, :3]).astype(np.uint8)
-"""Colours of ink 0 to 255, ``[256, 3]``: viridis, from dark violet (weight 0) to yellow (the map's largest weight)."""
-
-_ACROSS = 5
 _PITCH = 0.135
 """Distance between two 8 pt token labels, in inches."""
 
@@ -150,39 +144,3 @@ def _draw_scales(figure: Figure, row: NDArray[Any], panels: Sequence[MapPanel | 
         for axes, _ in drawn:
             axes.images[0].set(norm=norm, cmap=colours)
         colour_bar(figure, drawn[-1][0].images[0], [axes for axes, _ in drawn], unit)
-
-
-def ink(attention_QK: ArrayLike) -> NDArray[np.uint8]:
-    """Weights in 0..1 divided by the map's largest, as 0 to 255."""
-    weight_QK = np.asarray(attention_QK, np.float64)
-    largest = float(weight_QK.max())
-    return np.rint(255 * (weight_QK / largest if largest > 0 else weight_QK)).astype(np.uint8)
-
-
-@dataclass(frozen=True)
-class TitledMap:
-    """A map with its title, one or more lines."""
-
-    title: str
-    attention_QK: ArrayLike
-
-
-def map_sheet(maps: Sequence[TitledMap], *, title: str, note: str) -> Figure:
-    """Draw maps in rows of five, in the colours of ``PALETTE``: yellow is the map's largest weight."""
-    rows = -(-len(maps) // _ACROSS)
-    with house_style():
-        figure = new_figure(PAGE_WIDTH, 1.95 * rows + 1.1, title)
-        grid = figure.subplots(rows, _ACROSS, squeeze=False)
-        for axes in grid.flat:
-            axes.set_axis_off()
-        for axes, titled in zip(grid.flat, maps, strict=False):
-            axes.imshow(PALETTE[ink(titled.attention_QK)], interpolation="nearest")
-            axes.set_axis_on()
-            axes.set_xticks([])
-            axes.set_yticks([])
-            for spine in axes.spines.values():
-                spine.set_visible(True)
-                spine.set_color("#969696")
-            axes.set_title(titled.title, fontsize=7.0, linespacing=1.1)
-        footnote(figure, note)
-    return figure

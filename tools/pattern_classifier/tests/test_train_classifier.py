@@ -15,6 +15,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import CARD, SHIPPED, PatternNetwork, load_classifier
 from bertsecrets.patterns.segments import UNKNOWN
+from tools.map_sheets import PALETTE, map_sheet
 from tools.pattern_classifier import __main__ as command
 from tools.pattern_classifier import crossvalidation, fitting
 from tools.pattern_classifier.__main__ import TrainingSettings
@@ -327,3 +328,22 @@ def test_the_command_refuses_wrong_folders_and_settings(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="error: fit is null; expected a section"):
         command.main([str(tmp_path / "out"), "fit=null"])
     assert not (tmp_path / "out").exists()
+
+
+def test_a_saved_classifier_loads_unchanged(tmp_path: Path) -> None:
+    classifier = load_classifier()
+    command.save_classifier(classifier, tmp_path, {"training": {"seed": 1}})
+    again = load_classifier(tmp_path)
+    state = classifier.network.state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in again.network.state_dict().items())
+    assert (again.temperature, again.margin) == (classifier.temperature, classifier.margin)
+    assert json.loads((tmp_path / CARD).read_text())["training"] == {"seed": 1}
+
+
+def test_a_sheet_draws_every_map_with_its_title() -> None:
+    figure = map_sheet([(f"map {place}", np.eye(9) * place) for place in range(6)], title="t", note="n")
+    drawn = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in drawn] == [f"map {place}" for place in range(6)]
+    # The largest weight is yellow, and a map of zeros dark.
+    assert drawn[1].images[0].get_array()[0, 0].tolist() == PALETTE[255].tolist()
+    assert drawn[0].images[0].get_array()[0, 0].tolist() == PALETTE[0].tolist()
