@@ -28,13 +28,13 @@ import torch
 from torch import Tensor, nn
 
 import bertsecrets.ablation.screening as screening_module
-from bertsecrets.ablation.arithmetic import by_onednn, in_bf16, preferred
+from bertsecrets.ablation.arithmetic import in_bf16, prefers_bf16
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.forecast import FEWEST_SCREENED
 from bertsecrets.ablation.judging import judged_rows
-from bertsecrets.ablation.onednn import can_use_onednn
+from bertsecrets.ablation.onednn import by_onednn
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.pairs import Pairs
 from bertsecrets.ablation.partial_passes import CleanLayer, return_freed_memory
@@ -52,7 +52,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.task import Task
 from bertsecrets.models.checkpoint import load_checkpoint
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import Autocast, describe
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
 from bertsecrets.results.config_copy import plain, read_config
@@ -160,27 +160,28 @@ def verdicts(outcomes: Outcomes, task: Task) -> list[tuple[str, ...]]:
     return [(row["metric"], row["variant"], repr(row["delta"]), row["verdict"]) for row in rows]
 
 
-def by_processor(subject: Subject) -> tuple[Precision, bool]:
-    """The arithmetic of sweeps of this model by default: see :func:`bertsecrets.ablation.arithmetic.preferred`."""
-    encoder = describe(subject.model)
-    precision, onednn = preferred(encoder)
-    return precision, onednn and can_use_onednn(next(encoder.base.parameters()))
+def precision_of(subject: Subject) -> Precision:
+    """The precision of a screened sweep of this model by default."""
+    return BF16 if prefers_bf16(describe(subject.model)) else FP32
+
+
+def fp32_of(subject: Subject) -> Autocast:
+    """The context of a pass in fp32, as in sweeps of this model."""
+    return by_onednn(describe(subject.model), nullcontext) or nullcontext
 
 
 def cell(subject: Subject, variants: int, precisions: Sequence[Precision]) -> dict[str, Any]:
     """The loop, exact and screened sweeps of a run back to back, and where the screened ones differ from the exact
     one.
     """
-    _, onednn = by_processor(subject)
     costs = dict(zip(("evaluation", "naive"), naive(subject, variants), strict=True)) if variants else {}
-    options: dict[str, Any] = {"replacements": subject.replacements}
+    options: dict[str, Any] = {"replacements": subject.replacements, "context": fp32_of(subject)}
     screened = {}
     for precision in precisions:
-        screening = Screening(precision=precision, onednn=onednn)
+        screening = Screening(precision=precision)
         screened[precision], costs[precision] = measured(
             partial(screened_sweep, subject.model, subject.plan, subject.batches, screening, **options)
         )
-    options["context"] = by_onednn(nullcontext) if onednn else nullcontext
     exact, costs["exact"] = measured(lambda: exact_sweep(subject.model, subject.plan, subject.batches, **options))
     judged = verdicts(exact, subject.task)
     return {
@@ -244,7 +245,7 @@ class Recorded:
 
     def screened(self, subject: Subject, seed: int) -> tuple[Outcomes, Screened]:
         """The screened sweep of these logits."""
-        screening = Screening(seed=seed, precision=by_processor(subject)[0])
+        screening = Screening(seed=seed, precision=precision_of(subject))
         with (
             patch.object(screening_module, "Pairs", lambda _: RecordedPairs(self)),
             patch.object(screening_module, "first_order_changes", self.changes),
@@ -279,8 +280,7 @@ class RecordedPairs:
 
 def record(subject: Subject, path: Path) -> None:
     """Run every pair of the subject's batches exactly, to first order and in bf16; keep logits and processor times."""
-    _, onednn = by_processor(subject)
-    exactly = by_onednn(nullcontext) if onednn else nullcontext
+    exactly = fp32_of(subject)
     rough = in_bf16(nullcontext, "cpu")
     exact, cost = measured(
         lambda: exact_sweep(
@@ -402,7 +402,7 @@ def main() -> None:
             chosen.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
         if chosen.real:
             subject = sample(folder, chosen.real)
-            results["real"][folder.name] = cell(subject, 0, [by_processor(subject)[0]])
+            results["real"][folder.name] = cell(subject, 0, [precision_of(subject)])
             chosen.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     print(table(results))
 

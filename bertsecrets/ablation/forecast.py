@@ -4,15 +4,13 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, in_bf16, preferred, why_not_bf16
+from bertsecrets.ablation.arithmetic import prefers_bf16, why_not_bf16
 from bertsecrets.ablation.engine import shares_passes
-from bertsecrets.ablation.onednn import can_use_onednn
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.reduced import Reduced
 from bertsecrets.ablation.replacements import FIT_BATCH
@@ -21,7 +19,6 @@ from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings
 from bertsecrets.analysis import Context
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.attention.modes import ModeNeed, find_mode
-from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import example_count
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
@@ -58,15 +55,15 @@ _PROBE = 8
 _PROBE_TOKENS = 512
 """Number of tokens in the timed passes, if the first batch has that many: smaller products are slower."""
 
-_SECONDS = 0.1
-"""Seconds for which each kind of pass is timed in a turn (at least two passes): short passes are easily disturbed."""
+_SECONDS = 0.2
+"""Seconds for which passes are timed (at least two passes): short passes are easily disturbed."""
 
 _ACTIVE = 0.3
 """Approximate share of the pairs that a screened sweep evaluates in addition to the audit."""
 
-_AGAIN = 0.05
-"""Approximate share of the pairs that a screened sweep with bf16 evaluates in fp32 in addition to the audit: those near
-a change, and those of the pilot.
+_ACTIVE_BF16 = 0.2
+"""The same in the time of an fp32 pair if clear-cut pairs are evaluated in bf16: half of the time for each, and .05 of
+the pairs again in fp32, those near a change and those of the pilot.
 """
 
 _PASSES = 5.5
@@ -77,11 +74,20 @@ all rounds.
 
 @dataclass(frozen=True)
 class Decision:
-    """``exact`` or ``screened``, the number of examples, and the arithmetic of a screened sweep."""
+    """How a sweep runs.
+
+    Args:
+        kind: ``exact`` or ``screened``.
+        examples: Number of examples.
+        precision: ``bf16-mixed`` for a screened sweep's clear-cut pairs, or ``32-true``: all passes are in the
+            trainer's precision.
+        reason: Why passes in bf16 are not possible, as a part of a sentence; None if they are possible.
+    """
 
     kind: str
     examples: int
-    arithmetic: Arithmetic
+    precision: Precision = FP32
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,24 +115,25 @@ class Forecast:
 
     Args:
         examples, variants: What is evaluated.
-        measured: Predicted from the measured speed, with this arithmetic for the screened sweep.
+        measured: Predicted from the measured speed.
         nominal: Predicted from the nominal speed of the device, in fp32; a choice by these does not depend on the load.
-        reason: Why the sweep cannot be screened, as a part of a sentence.
+        unscreened: Why the sweep cannot be screened, as a part of a sentence.
         metric: The task's first metric.
         needed: Level of *needed* over all variants (``alpha`` of :class:`bertsecrets.ablation.verdicts.Judging`).
         family: The largest number of variants of one kind, which are corrected together.
-        arithmetic: That of the sweep; bf16 is for screened sweeps only.
+        precision, reason: Those of the :class:`Decision`; for screened sweeps only.
     """
 
     examples: int
     variants: int
     measured: Times
     nominal: Times
-    reason: str | None
+    unscreened: str | None
     metric: str
     needed: float
     family: int
-    arithmetic: Arithmetic
+    precision: Precision = FP32
+    reason: str | None = None
 
     def decide(self, wish: str | None, budget: float | None = None, limit: float | None = None) -> Decision:
         """Choose how to sweep: as requested, else by size and nominal time; take a random sample if a budget requires
@@ -158,7 +165,7 @@ class Forecast:
                 f"ablation.budget is {duration(budget)}, but {fewest} examples take about {duration(least)}; give more "
                 "time, or disable fewer heads (ablation.layer=...)."
             )
-        return Decision(kind, sample, self.arithmetic)
+        return Decision(kind, sample, self.precision, self.reason)
 
     def _within(self, budget: float, kind: str) -> int:
         """How many examples fit into a budget of measured seconds, nearly all of which is spent on passes over
@@ -187,7 +194,11 @@ class Forecast:
         kind = decision.kind
         costs = f"exact sweep about {duration(self.measured.exact)}"
         if self.measured.screened is not None:
-            costs += f", screened sweep about {duration(self.measured.screened)}{_in_words(decision.arithmetic)}"
+            costs += f", screened sweep about {duration(self.measured.screened)}"
+            if decision.precision == BF16:
+                costs += " (bf16; fp32 near a change of prediction)"
+            elif decision.reason is not None:
+                costs += f" (without bf16 because {decision.reason})"
         if self.measured.fit:
             costs += f", after a fit of about {duration(self.measured.fit)}"
         smallest = self.smallest(decision.examples)
@@ -198,10 +209,10 @@ class Forecast:
             else ""
         )
         how = f"{'Exact' if kind == 'exact' else 'Screened'} sweep"
-        if self.reason is not None and (
+        if self.unscreened is not None and (
             wish == "screened" or (wish is None and self.nominal.exact > self._patience(limit))
         ):
-            how += f", as {self.reason}"
+            how += f", as {self.unscreened}"
         elif wish is None and self.measured.screened is not None:
             other = "screened" if kind == "exact" else "exact"
             by_nominal = budget is None and self.measured.choice(self._patience(limit)) != kind
@@ -213,11 +224,7 @@ class Forecast:
 
 
 def forecast(
-    context: Context,
-    plan: Plan,
-    settings: AblationSettings,
-    precision: Precision | None,
-    onednn: bool | None = None,
+    context: Context, plan: Plan, settings: AblationSettings, precision: Precision | None, fp32: Autocast
 ) -> Forecast:
     """Predict the duration of a sweep from that of a few forward passes; the same on all processes.
 
@@ -226,68 +233,50 @@ def forecast(
         plan: What is disabled.
         settings: Those of the sweep.
         precision: Precision of a screened sweep; None to choose by processor.
-        onednn: Whether oneDNN computes fp32 linear layers if it can; None to choose by processor.
+        fp32: Context of a pass in fp32.
 
     Raises:
         UserError: If ``precision`` is ``bf16-mixed`` but bf16 is not possible.
     """
-    encoder, autocast = context.encoder, context.autocast
+    encoder, most = context.encoder, settings.max_examples
     # An exact sweep takes a pass for each draw of other examples.
     draws = settings.draws if ModeNeed.DONORS in find_mode(plan.mode).needs else 1
-    reason = why_not(context.task, plan, encoder)
-    device = next(encoder.base.parameters()).device
-    no_bf16 = None if precision == FP32 else why_not_bf16(encoder, autocast, reason)
-    by_processor, by_onednn_here = preferred(encoder)
-    # All processes must make the same decision: by the largest number of tokens, and by what suits every processor. A
-    # maximum also serves as "any".
-    shared = Reduced(torch.zeros(4, dtype=torch.float64), "max").to(float64_device(device))
-    here = [
-        _nominal_seconds(encoder, _tokens(context, settings.max_examples)),
-        by_processor == FP32,
-        not by_onednn_here,
-        _fit_evaluations(context, plan, settings),
-    ]
-    shared.update(torch.tensor(here, dtype=torch.float64, device=float64_device(device)))
-    nominal, any_fp32, any_without, fit = shared.compute().tolist()
+    unscreened = why_not(context.task, plan, encoder)
+    reason = None if precision == FP32 else why_not_bf16(encoder, context.autocast, unscreened)
+    fit = _fit_evaluations(context, plan, settings)
+    # All processes must make the same decision: that of the slowest, in bf16 only if it suits every processor.
+    seconds, nominal, fit_seconds, nominal_fit, without_bf16 = _largest(
+        context,
+        _seconds(context, most, fp32),
+        nominal_here := _nominal_seconds(encoder, _tokens(context, most)),
+        # Passes with gradients are the trainer's.
+        fit * _seconds(context, most, context.autocast) if fit else 0.0,
+        fit * nominal_here,
+        float(not prefers_bf16(encoder)),
+    )
     if precision == BF16:
-        check_bf16(no_bf16)
+        check_bf16(reason)
     if precision is None:
-        precision = FP32 if any_fp32 or no_bf16 is not None else BF16
-    with autocast():
-        can = can_use_onednn(next(encoder.base.parameters()))
-    uses_onednn = (not any_without if onednn is None else onednn) and can
-    arithmetic = Arithmetic(precision, no_bf16, uses_onednn)
-    contexts = {"trainer": autocast}
-    if uses_onednn:
-        contexts["onednn"] = by_onednn(autocast)
-    if precision == BF16:
-        contexts["bf16"] = in_bf16(autocast, device.type)
-    seconds = dict(zip(contexts, _seconds(context, settings.max_examples, [*contexts.values()]), strict=True))
-    fp32 = seconds["onednn" if uses_onednn else "trainer"]
+        precision = FP32 if without_bf16 or reason is not None else BF16
     pairs = pair_evaluations(encoder, plan)
     # Slopes take a forward and a backward pass for each logit except one.
     passes = _PASSES + 2.2 * (int(encoder.model.config.num_labels or 2) - 2)
-    active = _ACTIVE + settings.audit
-    if precision == BF16:
-        active = _ACTIVE * seconds["bf16"] / fp32 + _AGAIN + settings.audit
+
+    def times(seconds: float, active: float, fit: float) -> Times:
+        screened = None if unscreened is not None else seconds * (passes + (active + settings.audit) * pairs)
+        return Times(seconds * draws * (1 + pairs), screened, fit)
+
     return Forecast(
-        examples=example_count(context.split, context.positions(settings.max_examples)),
+        examples=example_count(context.split, context.positions(most)),
         variants=len(plan.variants),
-        measured=Times(
-            fp32 * draws * (1 + pairs),
-            None if reason is not None else fp32 * (passes + active * pairs),
-            seconds["trainer"] * fit,
-        ),
-        nominal=Times(
-            nominal * draws * (1 + pairs),
-            None if reason is not None else nominal * (passes + (_ACTIVE + settings.audit) * pairs),
-            nominal * fit,
-        ),
-        reason=reason,
+        measured=times(seconds, _ACTIVE_BF16 if precision == BF16 else _ACTIVE, fit_seconds),
+        nominal=times(nominal, _ACTIVE, nominal_fit),
+        unscreened=unscreened,
         metric=context.task.metrics[0],
         needed=settings.judging().alpha,
         family=max(Counter(variant.kind for variant in plan.variants).values()),
-        arithmetic=arithmetic,
+        precision=precision,
+        reason=reason,
     )
 
 
@@ -320,22 +309,39 @@ def announce(work: str, context: Context, evaluations: float, max_examples: int 
         evaluations: Cost of the work, in forward passes over the examples.
         max_examples: Size of the random sample of examples; None for all.
     """
-    [seconds] = _seconds(context, max_examples, [context.autocast])
+    [seconds] = _largest(context, _seconds(context, max_examples, context.autocast))
     _log.info(f"{work}: about {duration(evaluations * seconds)}.")
 
 
-def _seconds(context: Context, max_examples: int | None, contexts: Sequence[Autocast]) -> list[float]:
-    """Seconds of a forward pass over the examples in each context, on the slowest process, from a few passes over one
-    batch.
-    """
-    device = next(context.encoder.base.parameters()).device
-    slowest = Reduced(torch.zeros(len(contexts), dtype=torch.float64), "max").to(float64_device(device))
-    for batch in context.batches(max_examples):
-        spent = _seconds_per_token(context.encoder.model, batch.to(device), contexts)
-        spent_C = torch.tensor(spent, dtype=torch.float64, device=float64_device(device))
-        slowest.update(_tokens(context, max_examples) * spent_C)
-        break
-    return [float(seconds) for seconds in slowest.compute().view(-1)]
+def _largest(context: Context, *numbers: float) -> list[float]:
+    """The largest of each number over all processes."""
+    device = float64_device(context.device)
+    largest = Reduced(torch.zeros(len(numbers), dtype=torch.float64), "max").to(device)
+    largest.update(torch.tensor(numbers, dtype=torch.float64, device=device))
+    return [float(value) for value in largest.compute().view(-1)]
+
+
+@torch.no_grad()
+def _seconds(context: Context, max_examples: int | None, autocast: Autocast) -> float:
+    """Seconds of a forward pass over this process's examples, from the shortest of a few passes over one batch."""
+    network = context.encoder.model
+    for whole in context.batches(max_examples):
+        batch = whole.to(context.device)
+        rows = max(_PROBE, _PROBE_TOKENS // batch.input_ids_BS.shape[1])
+        inputs: dict[str, Tensor] = {
+            name: value[:rows] if value.shape[:1] == (batch.size,) else value for name, value in batch.inputs().items()
+        }
+        spent: list[float] = []
+        with evaluating(network), eager_execution(), autocast():
+            while len(spent) < 2 or sum(spent) < _SECONDS:
+                started = time.perf_counter()
+                network(**inputs)
+                if inputs["input_ids"].is_cuda:
+                    torch.cuda.synchronize()
+                spent.append(time.perf_counter() - started)
+        # The shortest time, because disturbances only ever make a pass longer.
+        return min(spent) * _tokens(context, max_examples) / inputs["input_ids"].numel()
+    return 0.0
 
 
 def _tokens(context: Context, max_examples: int | None) -> int:
@@ -378,35 +384,3 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 6000 else f"{number(seconds / 3600, 1)} h"
-
-
-def _in_words(arithmetic: Arithmetic) -> str:
-    """What is printed after the time of a screened sweep."""
-    if arithmetic.precision == BF16:
-        return " (bf16; fp32 near a change of prediction)"
-    return "" if arithmetic.reason is None else f" (without bf16 because {arithmetic.reason})"
-
-
-@torch.no_grad()
-def _seconds_per_token(network: nn.Module, batch: Batch, contexts: Sequence[Autocast]) -> list[float]:
-    """The shortest time of a pass per token in each context; the contexts take turns."""
-    rows = max(_PROBE, _PROBE_TOKENS // batch.input_ids_BS.shape[1])
-    inputs: dict[str, Tensor] = {
-        name: value[:rows] if value.shape[:1] == (batch.size,) else value for name, value in batch.inputs().items()
-    }
-    best = [math.inf] * len(contexts)
-    with evaluating(network), eager_execution():
-        for _ in range(2):
-            for index, context in enumerate(contexts):
-                spent: list[float] = []
-                with context():
-                    # The first pass may round the weights or compile code, which a sweep does once for many passes.
-                    while len(spent) < 2 or sum(spent) < _SECONDS:
-                        started = time.perf_counter()
-                        network(**inputs)
-                        if inputs["input_ids"].is_cuda:
-                            torch.cuda.synchronize()
-                        spent.append(time.perf_counter() - started)
-                        # The shortest time, because disturbances only ever make a pass longer.
-                        best[index] = min(best[index], spent[-1])
-    return [seconds / inputs["input_ids"].numel() for seconds in best]

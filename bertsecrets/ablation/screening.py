@@ -15,7 +15,7 @@ from scipy.stats import nbinom
 from torch import Tensor, nn
 from torchmetrics import CatMetric
 
-from bertsecrets.ablation.arithmetic import by_onednn, in_bf16
+from bertsecrets.ablation.arithmetic import in_bf16
 from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Collected, Outcomes, check_finite, margins
@@ -90,8 +90,6 @@ class Screening:
         precision: ``bf16-mixed``: pairs are evaluated in bf16, and again in fp32 if they are near a change of
             prediction. ``32-true``: all passes are in the trainer's precision.
         bf16_reach: See :data:`BF16_REACH`.
-        onednn: Whether oneDNN computes linear layers in fp32: see
-            :class:`bertsecrets.ablation.onednn.OneDnnLinear`.
     """
 
     audit: float = 0.1
@@ -100,7 +98,6 @@ class Screening:
     pilot: int = PILOT
     precision: Precision = FP32
     bf16_reach: float = BF16_REACH
-    onednn: bool = False
 
 
 COUNTS = tuple(field.name for field in fields(Screened) if field.type is int and field.name not in ("bound", "each"))
@@ -396,8 +393,7 @@ class _Sweep:
             raise UserError("A sweep needs labelled examples; choose a labelled split.")
         self.engine, self.batches, self.screening = engine, batches, screening
         self.pairs = Pairs(engine)
-        self.context = by_onednn(context) if screening.onednn else context
-        self.store, self.progress = store, progress
+        self.context, self.store, self.progress = context, store, progress
         # Separately, because a batch of pilot examples alone would continue with pairs that the pilot does not cover.
         self.pilot_store = store.of("pilot")
         self.bf16 = in_bf16(context, engine.device.type) if screening.precision == BF16 else None

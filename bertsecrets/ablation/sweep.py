@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, why_not_bf16
+from bertsecrets.ablation.arithmetic import why_not_bf16
 from bertsecrets.ablation.cosine_change import CosineChange, cosine_change
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, check_bf16, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks, tracked_grids
+from bertsecrets.ablation.onednn import by_onednn
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.over_examples import over_examples
 from bertsecrets.ablation.plan import (
@@ -52,7 +53,7 @@ from bertsecrets.attention.parts import check_parts
 from bertsecrets.data.module import example_count
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
-from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.encoder import Autocast, Encoder
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, NEURONS, PARTS
@@ -345,28 +346,22 @@ class DisableAnalysis(Analysis):
         """
         plan, settings = self.plan(context), self.settings
         store = context.store.of(context.model, plan, settings.max_examples, self._replacing())
-        decision: Decision | None = Decision("exact", len(context.positions(settings.max_examples)), Arithmetic())
+        fast = by_onednn(context.encoder, context.autocast)
+        fp32 = fast or context.autocast
+        decision: Decision | None = Decision("exact", len(context.positions(settings.max_examples)))
         # Without a run, and for sentence-embedding models, sweeps are always exact.
         if context.output is not None and not isinstance(context.model, SentenceEmbedder):
-            decision = self._decide(context, plan, store)
+            decision = self._decide(context, plan, store, fp32)
         if settings.plan_only or decision is None:
             return None
-        arithmetic = decision.arithmetic
-        screening = Screening(
-            audit=settings.audit,
-            seed=settings.seed,
-            precision=arithmetic.precision,
-            onednn=arithmetic.onednn,
-        )
+        screening = Screening(settings.audit, settings.seed, precision=decision.precision)
         batch_store = store.of("batches")
         options: dict[str, Any] = {
             "replacements": prepare(context, plan, settings, store),
             "store": batch_store,
             "max_tokens": settings.max_tokens,
-            "context": context.autocast,
+            "context": fp32,
         }
-        if decision.kind == "exact" and arithmetic.onednn:
-            options["context"] = by_onednn(context.autocast)
         batches = context.batches(decision.examples)
         total = sum(len(spec.positions) for spec in batches.sampler) * len(plan.variants)
         made: list[Any] = []
@@ -376,7 +371,7 @@ class DisableAnalysis(Analysis):
                 outcomes = exact_sweep(context.model, plan, batches, outcome=context.outcome, **options)
             else:
                 outcomes, record = screened_sweep(context.model, plan, batches, screening, **options)
-                made.append(replace(record, **asdict(arithmetic)))
+                made.append(replace(record, reason=decision.reason, onednn=fast is not None))
         if batch_store.loaded:
             _log.info(f"Resumed an interrupted sweep: {batch_store.loaded} batches were already finished.")
         seconds = None if batch_store.loaded else time.monotonic() - started
@@ -402,7 +397,7 @@ class DisableAnalysis(Analysis):
         ]
         return [getattr(self.settings, name) for name in ["reference_examples", *names_of_mode]]
 
-    def _decide(self, context: Context, plan: Plan, store: Store) -> Decision | None:
+    def _decide(self, context: Context, plan: Plan, store: Store, fp32: Autocast) -> Decision | None:
         """How to sweep, logged in one line, or None for not at all; a resumed sweep continues as it began."""
         settings = self.settings
         # Parts of one plan must be of the same kind, as must the sweeps of one training run; bf16 is for screened
@@ -415,10 +410,8 @@ class DisableAnalysis(Analysis):
         decision = None if begun is None else _DECISION.validate_python(begun)
         # Parts of one plan may run on different machines, but must share one precision.
         alike = FP32 if settings.layer is not None else None
-        precision, onednn = settings.precision or alike, None
-        if decision is not None:
-            precision, onednn = decision.arithmetic.precision, decision.arithmetic.onednn
-        predicted = forecast(context, plan, settings, precision, onednn)
+        precision = settings.precision or alike if decision is None else decision.precision
+        predicted = forecast(context, plan, settings, precision, fp32)
         budget = None if settings.budget is None else seconds_of(settings.budget)
         if decision is None:
             decision = predicted.decide(wish, budget, self.limit)

@@ -18,13 +18,14 @@ from scipy.stats import binom, hypergeom
 
 import bertsecrets.ablation.arithmetic as arithmetic_module
 import bertsecrets.ablation.forecast as forecast_module
+import bertsecrets.ablation.onednn as onednn_module
 import bertsecrets.ablation.screening as screening_module
-from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, preferred, why_not_bf16
+from bertsecrets.ablation.arithmetic import prefers_bf16, why_not_bf16, within
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.forecast import check_bf16
-from bertsecrets.ablation.onednn import OneDnnLinear, can_use_onednn
+from bertsecrets.ablation.onednn import OneDnnLinear, by_onednn
 from bertsecrets.ablation.outcomes import Outcomes, margins, merge
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
 from bertsecrets.ablation.screening import (
@@ -538,7 +539,7 @@ def test_linear_layers_by_onednn_change_no_more_than_rounding(name: str, monkeyp
     model = scaled_model(name=name)
     exact = exact_sweep(model, plan_of(model), batches())
     with counted(monkeypatch) as shapes:
-        result, _ = screened_sweep(model, plan_of(model), batches(), Screening(audit=1.0, onednn=True))
+        result, _ = screened_sweep(model, plan_of(model), batches(), Screening(audit=1.0), context=OneDnnLinear)
     assert shapes
     assert all(rows % 64 == 0 for rows, _ in shapes)
     torch.testing.assert_close(result.logits_NVC, exact.logits_NVC, atol=1e-5, rtol=1e-5)
@@ -548,9 +549,7 @@ def test_linear_layers_by_onednn_change_no_more_than_rounding(name: str, monkeyp
 def test_slopes_by_onednn_are_those_of_pytorch() -> None:
     model = scaled_model()
     engine, batch = Engine(model, plan_of(model)), tiny_batch((5, 9, 3))
-    torch.testing.assert_close(
-        first_order_changes(engine, batch, by_onednn(nullcontext)), first_order_changes(engine, batch)
-    )
+    torch.testing.assert_close(first_order_changes(engine, batch, OneDnnLinear), first_order_changes(engine, batch))
 
 
 @needs_onednn
@@ -595,25 +594,16 @@ def test_gradients_do_not_go_through_onednn() -> None:
     )
 
 
-@needs_onednn
-@pytest.mark.parametrize(
-    ("precision", "asked", "expected"),
-    [
-        (None, None, Arithmetic(BF16, None, True)),
-        (FP32, None, Arithmetic(FP32, None, True)),
-        (BF16, False, Arithmetic(BF16, None, False)),
-    ],
-)
-def test_arithmetic_follows_the_processor_or_the_settings(
-    monkeypatch: pytest.MonkeyPatch, precision: Precision | None, asked: bool | None, expected: Arithmetic
+@pytest.mark.parametrize(("precision", "expected"), [(None, BF16), (FP32, FP32), (BF16, BF16)])
+def test_precision_follows_the_processor_or_the_settings(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision | None, expected: Precision
 ) -> None:
     model = scaled_model()
-    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *args: [1.0] * len(args[2]))
-    monkeypatch.setattr(forecast_module, "preferred", lambda _: (BF16, True))
+    monkeypatch.setattr(forecast_module, "prefers_bf16", lambda _: True)
     split = EncodedSplit([Example(0, ("the cat",), 0)], wordpiece(), 16)
     subject = Context.of_split(model, task("demo_sentiment"), split, 4)
-    built = forecast_module.forecast(subject, plan_of(model), AblationSettings(), precision, asked)
-    assert built.arithmetic == expected
+    built = forecast_module.forecast(subject, plan_of(model), AblationSettings(), precision, nullcontext)
+    assert (built.precision, built.reason) == (expected, None)
 
 
 def test_a_forecast_corrects_for_the_variants_of_one_kind() -> None:
@@ -624,34 +614,32 @@ def test_a_forecast_corrects_for_the_variants_of_one_kind() -> None:
     both = Plan("zero", layers, heads, (*every_head(layers, heads), *every_layer(layers, heads)))
     split = EncodedSplit([Example(0, ("the cat",), 0)], wordpiece(), 16)
     subject = Context.of_split(model, task("demo_sentiment"), split, 4)
-    built = forecast_module.forecast(subject, both, AblationSettings(), FP32)
+    built = forecast_module.forecast(subject, both, AblationSettings(), FP32, nullcontext)
     assert (built.variants, built.family) == (layers * heads + layers, layers * heads)
 
 
 @pytest.mark.parametrize(
-    ("capability", "bf16", "onednn", "expected"),
+    ("capability", "instructions", "maker", "bf16", "onednn"),
     [
-        ("AVX512", True, False, (BF16, False)),
-        ("AVX512", False, True, (FP32, True)),
-        ("AVX2", False, True, (FP32, False)),
+        ("AVX512", True, "GenuineIntel", True, False),
+        ("AVX512", False, "AuthenticAMD", False, True),
+        ("AVX2", False, "AuthenticAMD", False, False),
     ],
 )
 def test_what_processors_prefer(
-    monkeypatch: pytest.MonkeyPatch, capability: str, bf16: bool, onednn: bool, expected: tuple[Precision, bool]
+    monkeypatch: pytest.MonkeyPatch, capability: str, instructions: bool, maker: str, bf16: bool, onednn: bool
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16)
-    monkeypatch.setattr(arithmetic_module, "prefers_onednn", lambda: onednn)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
+    monkeypatch.setattr(Path, "read_text", lambda *_: f"vendor_id: {maker}")
     encoder = describe(scaled_model())
-    assert preferred(encoder) == (FP32, False)
-    encoder.model.config.hidden_size = 384
-    assert preferred(encoder) == expected
-
-
-@needs_onednn
-def test_onednn_is_out_of_the_question_without_products_in_fp32() -> None:
-    weight_ED = torch.zeros(2, 3)
-    assert can_use_onednn(weight_ED)
-    assert not can_use_onednn(weight_ED.double())
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not can_use_onednn(weight_ED)
+    assert not prefers_bf16(encoder)
+    assert by_onednn(encoder, nullcontext) is None
+    for module in (arithmetic_module, onednn_module):
+        monkeypatch.setattr(module, "WIDE", 1)
+    assert prefers_bf16(encoder) == bf16
+    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        assert (by_onednn(encoder, nullcontext) is not None) == onednn
+        assert by_onednn(encoder, within(nullcontext, lambda: torch.autocast("cpu", torch.bfloat16))) is None
+    encoder.model.double()
+    assert by_onednn(encoder, nullcontext) is None

@@ -4,7 +4,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedMo
 
 import bertsecrets.ablation.forecast as forecast_module
 import bertsecrets.ablation.sweep as sweep_module
-from bertsecrets.ablation.onednn import can_use_onednn
+from bertsecrets.ablation.arithmetic import within
+from bertsecrets.ablation.onednn import OneDnnLinear
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.rows import Screened, Swept, beside_table, found
 from bertsecrets.ablation.settings import AblationSettings
@@ -258,7 +258,7 @@ def test_bf16_that_cannot_be_is_refused_before_the_first_pass(
 
 
 def test_the_same_command_makes_the_same_choice_under_any_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exact or screened, in which precision and by which library does not depend on what a probe measures."""
+    """Exact or screened, and in which precision, does not depend on what a probe measures."""
     records: list[Any] = []
     decide = forecast_module.Forecast.decide
 
@@ -267,11 +267,9 @@ def test_the_same_command_makes_the_same_choice_under_any_load(tmp_path: Path, m
         return records[-1]
 
     monkeypatch.setattr(forecast_module.Forecast, "decide", decided)
-    # Ways are as fast as could be, then slower than could be, the trainer's, oneDNN's and bf16's in turn.
-    for seconds in ([1e-9, 1e-9, 1e-9], [1e3, 1.0, 1e-6], [1.0, 1e3, 1e3]):
-        monkeypatch.setattr(
-            forecast_module, "_seconds_per_token", lambda *args, seconds=seconds: seconds[: len(args[2])]
-        )
+    # Passes are as fast as could be, ordinary, and slower than could be.
+    for seconds in (1e-9, 1.0, 1e6):
+        monkeypatch.setattr(forecast_module, "_seconds", lambda *args, seconds=seconds: seconds)
         for sweep in (None, "screened"):
             swept(tmp_path / f"{len(records)}", sweep=sweep, plan_only=True)
     assert records[0] == records[2] == records[4]
@@ -313,11 +311,10 @@ def test_size_and_nominal_speed_decide_unless_asked(
         variants=10,
         measured=forecast_module.Times(measured, measured / 2),
         nominal=forecast_module.Times(nominal, nominal / 2),
-        reason=None,
+        unscreened=None,
         metric="accuracy",
         needed=0.05,
         family=8,
-        arithmetic=forecast_module.Arithmetic(),
     )
     decision = forecast.decide(wish, budget, limit)
     assert decision.kind == kind
@@ -336,7 +333,7 @@ def test_a_fit_before_the_sweep_counts_too(tmp_path: Path, monkeypatch: pytest.M
     # A pass over the 24 examples takes 100 s. A head, or a layer, costs the layers above it: 1.75 and 0.75 of three,
     # and none in the last, of which the first token decides. The fit takes the heads alone, 3 times 8 examples forwards
     # and backwards.
-    monkeypatch.setattr(forecast_module, "_seconds", lambda context, most, contexts: [100.0] * len(contexts))
+    monkeypatch.setattr(forecast_module, "_seconds", lambda *_: 100.0)
     alone = (1.75 + 0.75) / 3
     sweep = 100 * (1 + 5 * alone)
     fit = 100 * 2 * (3 * 8 / 24) * 4 * alone
@@ -346,13 +343,13 @@ def test_a_fit_before_the_sweep_counts_too(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_processes_predict_the_same_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast_module, "_seconds", lambda context, most, contexts: [100.0] * len(contexts))
+    monkeypatch.setattr(forecast_module, "_seconds", lambda *_: 100.0)
 
     class WithAnother(forecast_module.Reduced):
         """Beside another process, whose fit takes 36 passes over its own, fewer examples."""
 
         def compute(self) -> torch.Tensor:
-            return torch.maximum(super().compute(), torch.tensor([0.0, 0.0, 0.0, 36.0], dtype=torch.float64))
+            return torch.maximum(super().compute(), torch.tensor([0.0, 0.0, 3600.0, 0.0, 0.0], dtype=torch.float64))
 
     monkeypatch.setattr(forecast_module, "Reduced", WithAnother)
     _, (line, *_) = swept(tmp_path, mode="optimal", optimal_steps=3, sweep="exact")
@@ -362,50 +359,30 @@ def test_processes_predict_the_same_fit(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("budget", "examples"), [(160.0, 100), (110.0, 50), (92.0, 32)])
 def test_a_budget_is_spent_on_the_fit_first(budget: float, examples: int) -> None:
     times = forecast_module.Times(100.0, None, fit=60.0)
-    forecast = forecast_module.Forecast(100, 10, times, times, None, "f1", 0.05, 8, forecast_module.Arithmetic())
+    forecast = forecast_module.Forecast(100, 10, times, times, None, "f1", 0.05, 8)
     assert forecast.decide("exact", budget).examples == examples
     with pytest.raises(UserError, match=r"ablation\.budget is 91 s, but 32 examples take about 92 s"):
         forecast.decide("exact", 91.0)
 
 
-def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not can_use_onednn(next(tiny_model("bert").parameters())):
-        pytest.skip("needs oneDNN's operator")
-    asked = []
-    screened_sweep = sweep_module.screened_sweep
-
-    def interrupted_at_first(*args: Any, **options: Any) -> Any:
-        asked.append(args[3].onednn)
-        if len(asked) == 1:
-            raise UserError("interrupted")
-        return screened_sweep(*args, **options)
-
-    monkeypatch.setattr(sweep_module, "screened_sweep", interrupted_at_first)
-    settings = {"sweep": "screened", "precision": "32-true", "audit": 0.1}
-    for name, by_processor, expected in (("run", True, True), ("fresh", False, False), ("run", False, True)):
-        monkeypatch.setattr(forecast_module, "preferred", lambda _, kind=by_processor: ("32-true", kind))
-        with nullcontext() if asked else pytest.raises(UserError, match="interrupted"):
-            run, _ = swept(tmp_path / name, **settings)
-            assert found(run, Screened)[0].onednn == expected
-        assert asked[-1] == expected
-
-
-@pytest.mark.parametrize("by_processor", [True, False])
-def test_an_exact_sweep_computes_by_onednn_where_the_processor_prefers_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_processor: bool
+@pytest.mark.parametrize("sweep", ["exact", "screened"])
+def test_a_sweep_computes_by_onednn_where_that_is_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: str
 ) -> None:
-    if not can_use_onednn(next(tiny_model("bert").parameters())):
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         pytest.skip("needs oneDNN's operator")
     calls: list[int] = []
     onednn = torch.ops.mkldnn._linear_pointwise
     monkeypatch.setattr(
         torch.ops.mkldnn, "_linear_pointwise", lambda *args: calls.append(len(args[0])) or onednn(*args)
     )
-    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *args: [1.0] * len(args[2]))
-    monkeypatch.setattr(forecast_module, "preferred", lambda _: ("32-true", by_processor))
-    run, _ = swept(tmp_path)
-    assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
-    assert bool(calls) == by_processor
+    swept(tmp_path / "plain", sweep=sweep, precision="32-true")
+    assert not calls
+    monkeypatch.setattr(sweep_module, "by_onednn", lambda _, autocast: within(autocast, OneDnnLinear))
+    run, _ = swept(tmp_path / "fast", sweep=sweep, precision="32-true")
+    assert calls
+    assert {row["sweep"] for row in run.ablation_table().rows()} == {sweep}
+    assert [record.onednn for record in found(run, Screened)] == [True] * (sweep == "screened")
 
 
 def test_only_the_plan(tmp_path: Path) -> None:
@@ -436,9 +413,8 @@ def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, m
 
 
 def test_a_budget_takes_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A second for each pair, so that what fits does not depend on the machine.
-    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
-    monkeypatch.setattr(forecast_module, "can_use_onednn", lambda *_: False)
+    # A fixed speed, so that what fits does not depend on the machine.
+    monkeypatch.setattr(forecast_module, "_seconds", lambda *_: 600.0)
     monkeypatch.setattr(forecast_module, "FEWEST", 4)
     whole_run, (line, *_) = swept(tmp_path / "whole", budget="1000h")
     assert "random examples" not in line

@@ -131,7 +131,7 @@ def test_sizes_lie_around_the_knee_of_the_training_examples(tmp_path: Path) -> N
 def test_the_time_is_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("bertsecrets.ablation.forecast._seconds", lambda *_: [2.0])
+    monkeypatch.setattr("bertsecrets.ablation.forecast._seconds", lambda *_: 2.0)
     caplog.set_level(logging.INFO, "bertsecrets.ablation.forecast")
     settings = PruneSettings(step=0.5, seeds=1, examples=16, scores=["exact"], latency_rounds=0, save=False)
     counted: list[float] = []

@@ -161,7 +161,7 @@ def test_effects_equal_a_run_for_each_head_and_text() -> None:
 
 
 def test_the_time_is_announced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("bertsecrets.ablation.forecast._seconds", lambda *_: [2.0])
+    monkeypatch.setattr("bertsecrets.ablation.forecast._seconds", lambda *_: 2.0)
     caplog.set_level(logging.INFO, "bertsecrets.ablation.forecast")
     grid_of(model_of_tokens(), attention=1e-9)
     # Each of 12 heads is a sink of both tokens: a pass of the model and two for each of 24.
