@@ -241,7 +241,7 @@ def test_an_installed_package_brings_statements_and_a_page(tmp_path: Path, caplo
     with installed(package):
         assert "theirs" in page_files()
         text = find_page(page_name("theirs")).write(runs, tmp_path / "page").read_text("utf-8")
-        _, judgement = judged(runs, tmp_path / "page" / "statements")
+        _, judgement = judged(runs)
         assert "broken" not in judgement
         assert judgement["theirs_early"].verdict == HOLDS
     page_files.cache_clear()
