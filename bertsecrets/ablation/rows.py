@@ -1,6 +1,4 @@
-"""Results of analyses that disable heads, as rows; those of a sweep (all but :class:`Together`) are written with its
-table.
-"""
+"""Results of analyses that disable heads, as rows; those of a sweep are written with its table."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

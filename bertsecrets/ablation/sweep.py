@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from bertsecrets.ablation.arithmetic import why_not_bf16
+from bertsecrets.ablation.closer_look import CloserLook, look_closer
 from bertsecrets.ablation.cosine_change import CosineChange, cosine_change
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.experiment import Disabling
@@ -56,6 +57,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Autocast, Encoder
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.captures import write_telling
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, NEURONS, PARTS
 from bertsecrets.results.files import in_command
 from bertsecrets.results.progress import progress_over
@@ -139,10 +141,18 @@ class Judged:
         pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
         return [Power(self.outcomes.plan.mode, **plan_power(pilot, times=_TIMES).record())]
 
-    def findings(self, stage: str) -> Findings:
-        """Everything that is written to a run's folder: grids, rows, the ablation table and the outcomes."""
+    def findings(
+        self, stage: str, look: Callable[[Sequence[Mapping[str, Any]]], CloserLook] = lambda rows: CloserLook()
+    ) -> Findings:
+        """Everything that is written to a run's folder: grids, rows, the ablation table and the outcomes.
+
+        Args:
+            stage: As in :meth:`beside`.
+            look: Maps the rows of the ablation table to what else a page shows of single heads.
+        """
         rows, mode = self.rows({}), self.outcomes.plan.mode
         grids = judged_grids(self.outcomes.plan, rows)
+        closer = look(rows)
 
         def finish(run: Run, stage: str, step: int) -> None:
             identity: dict[str, Any] = {"run": run.name, "model": run.model, "task": run.task, "init": run.init}
@@ -151,11 +161,13 @@ class Judged:
                 run.ablation_path
             )
             self.outcomes.write(run.outcomes_path(stage, step, mode), self.task)
+            if closer.telling:
+                write_telling(run.folder / "ablation", closer.telling)
 
         return Findings(
             Disabling(tuple(column for grid in grids for column in grid.described)),
             grids,
-            self.beside(rows, stage),
+            [*self.beside(rows, stage), *closer.together],
             # Sweeps at the same step may differ in their mode.
             equal={"mode": mode},
             tracked=tracked_grids(self.outcomes.plan, rows),
@@ -331,7 +343,7 @@ class DisableAnalysis(Analysis):
     def run(self, context: Context) -> Iterator[Findings]:
         judged = self.judged(context)
         if judged is not None:
-            yield judged.findings(context.stage)
+            yield judged.findings(context.stage, partial(look_closer, context, judged.outcomes, self.settings))
             moved = cosine_change(judged.outcomes) if isinstance(context.model, SentenceEmbedder) else None
             if moved is not None:
                 yield Findings(CosineChange(), [moved])

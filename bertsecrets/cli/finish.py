@@ -10,11 +10,9 @@ import pyarrow as pa
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
-from bertsecrets.analysis import Context
 from bertsecrets.cli.build import make_loggers, make_trainer, trusted_classes
-from bertsecrets.cli.closer_look import look_closer
 from bertsecrets.cli.last_checkpoint import RunGuard
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
@@ -82,14 +80,6 @@ def finish(
             names = statistics or [f"logit_{c}" for c in range(logits_NC.shape[1])]
             columns |= {column: logits_NC[:, c].numpy() for c, column in enumerate(names)}
             write_parquet(run.folder / PREDICTIONS / f"{name}.parquet", pa.table(columns))
-        # With a sharded model, this process has only a part.
-        if module.device_mesh is None:
-            # Lightning has moved it to the CPU.
-            model: nn.Module = module.model
-            model.to(trainer.strategy.root_device)
-            autocast = trainer.precision_plugin.forward_context
-            look_closer(Context.of_data(model, data, autocast=autocast, output=run), settings.ablation)
-            model.cpu()
     present(run, scores, trainer.loggers, report=settings.report, trusted=trusted_classes(settings))
 
 

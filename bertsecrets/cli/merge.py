@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from bertsecrets.ablation.closer_look import CloserLook
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.rows import Screened, found, only
@@ -24,7 +25,7 @@ from bertsecrets.keys import MergeKeys, ReportSettings
 from bertsecrets.present.console import print_lines
 from bertsecrets.reporting.runs import runs_in
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.captures import read_telling, write_telling
+from bertsecrets.results.captures import read_telling
 from bertsecrets.results.components import COMPONENTS
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.files import resume_command
@@ -111,11 +112,9 @@ def merge_runs(config: DictConfig) -> AblationTable:
     made = [screening_of(parts, outcomes)] if outcomes.is_screened else []
     judged = Judged(outcomes, first.task, first.rows[0]["evaluation"], first.settings, made)
     stage = first.rows[0]["stage"]
-    record(run, [judged.findings(stage)], stage, first.step)
-    write_telling(
-        run.folder / "ablation",
-        {head: example for part in parts for head, example in read_telling(part.run.folder / "ablation").items()},
-    )
+    telling = [read_telling(part.run.folder / "ablation") for part in parts]
+    look = CloserLook(telling={head: example for of_part in telling for head, example in of_part.items()})
+    record(run, [judged.findings(stage, lambda rows: look)], stage, first.step)
     if (first.run.folder / PREDICTIONS).is_dir():
         shutil.copytree(first.run.folder / PREDICTIONS, run.folder / PREDICTIONS, dirs_exist_ok=True)
     missing = missing_layers(outcomes.plan)

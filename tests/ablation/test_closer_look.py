@@ -11,18 +11,19 @@ from reporting.finished_runs import make_run
 from torch import Tensor
 from trainings import tiny_classifier
 
+from bertsecrets.ablation.closer_look import look_closer
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.rows import Together, found
+from bertsecrets.ablation.rows import ABLATION, Together, found
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.analysis import Context
 from bertsecrets.attention.override import HeadEdit, override
-from bertsecrets.cli.closer_look import look_closer
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import evaluating
 from bertsecrets.reporting.overview import DisabledHeads, prune_section, together_in_words
-from bertsecrets.results.captures import read_telling
+from bertsecrets.results.captures import read_telling, write_telling
 from bertsecrets.results.run import Run
 
 DEMO = task("demo_paraphrase")
@@ -66,7 +67,11 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     assert untried.findings == ["2 of 12 heads can each be spared; removing them together was not tested."]
 
     settings = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100})
-    look_closer(Context.of_data(model, data, output=run), settings)
+    with evaluating(model), torch.no_grad():
+        look = look_closer(Context.of_data(model, data, output=run), outcomes, settings, run.ablation_table().rows())
+    row = disabled.any_row
+    run.write_rows(ABLATION, row["stage"], row["step"], look.together)
+    write_telling(run.folder / "ablation", look.telling)
 
     together = next(row for row in found(run, Together) if row.metric == "accuracy")
     assert together.heads == " ".join(f"{layer}-{head}" for layer, head in SPARED)
