@@ -1,5 +1,6 @@
 """Blocking attention to or from special tokens in all heads at once: does the model need it?"""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -97,7 +98,8 @@ def over_seeds(runs: Sequence[Sequence[Blocked]]) -> list[Blocked]:
     delta_SV = np.array([[row.change.value for row in row_V] for row_V in row_SV])
     width_SV = np.array([[row.change.high - row.change.low for row in row_V] for row_V in row_SV])
     error_SV = stderr_of_width(width_SV, np.array([[row_V[0].level] for row_V in row_SV]))
-    effects = effects_over_seeds(delta_SV, *noise_of_errors(error_SV), margin=first.margin, level=first.level)
+    margin = math.nan if first.margin is None else first.margin
+    effects = effects_over_seeds(delta_SV, *noise_of_errors(error_SV), margin=margin, level=first.level)
     low_V, high_V = effects.limits
     judging = Judging(level=first.level, false_discovery_rate=1 - first.level)
     p_needed_V, verdict_V = verdicts_over_seeds(effects, judging)

@@ -76,6 +76,7 @@ class Pilot:
             classes.
         layers: Layer of each head.
         judging: How effects are tested.
+        margin: The largest acceptable loss, as a difference of scores; it replaces that of ``judging``.
         weight: Weight of an example in the metric, relative to accuracy.
         set_flips: Share of predictions that change without a set of heads that one may want to remove; for a
             correlation, the variance of its change.
@@ -97,6 +98,7 @@ class Pilot:
     extreme: float
     layers: tuple[int, ...]
     judging: Judging
+    margin: float
     weight: float
     set_flips: float
     groups: int
@@ -114,7 +116,8 @@ class Pilot:
             margin: A margin that replaces that of the sweeps, as a difference of scores.
 
         Raises:
-            UserError: If there are fewer than :data:`FEWEST` examples, or the sweeps use different examples.
+            UserError: If there are fewer than :data:`FEWEST` examples, the sweeps use different examples, or there is
+                no margin.
         """
         first, *_ = sweeps
         metric, count, judging = first.metric, first.count, Judging.of(first.rows[0])
@@ -127,6 +130,11 @@ class Pilot:
             raise UserError(
                 f"'{first.name}' has examples in groups (data.group), but a plan counts independent examples; plan "
                 "with a run without groups, and use as many groups as the plan requires examples."
+            )
+        margin = margin or judging.margin
+        if margin is None:
+            raise UserError(
+                f"'{first.name}' was judged without a margin (ablation.margin=null); plan with one, such as margin=1."
             )
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
         if metric.flips:
@@ -158,7 +166,8 @@ class Pilot:
             moved_V=first.moved(metric).mean(-1),
             extreme=0.0 if metric.flips else count * largest_moves(metric, first.label_N, first.clean_N)[0],
             layers=tuple(row["layer"] for row in first.rows),
-            judging=replace(judging, margin=margin or judging.margin),
+            judging=judging,
+            margin=margin,
             weight=weight,
             set_flips=min(0.5, float(set_flips)),
             groups=len(GROUP.of(others)) or _GROUPS,
@@ -173,7 +182,7 @@ class Pilot:
     @property
     def effective_margin(self) -> float:
         """The margin as a share of the examples."""
-        return self.judging.margin / self.weight
+        return self.margin / self.weight
 
     @property
     def undecided_SV(self) -> NDArray[np.bool_]:
@@ -243,7 +252,7 @@ class Planned:
             "undecided": round(self.undecided[1]),
             "heads": len(self.pilot.layers),
             "count": self.pilot.count,
-            "margin": self.pilot.judging.margin,
+            "margin": self.pilot.margin,
             "examples": finite(self.examples(self.settled[1])),
             "examples_low": finite(low),
             "examples_high": finite(high),
@@ -340,7 +349,7 @@ def _score_sweeps(
 ) -> tuple[Array, ...]:
     """The same for a correlation: changes are normal around true effects."""
     true_RV = _effects(pilot, runs_R, generator)
-    margin, ones_R1 = pilot.judging.margin, np.ones((len(runs_R), 1))
+    margin, ones_R1 = pilot.margin, np.ones((len(runs_R), 1))
     true_RW = np.hstack([true_RV, ones_R1 * [-margin, 0, 0, -GROUP_LOSS * margin, 0]])
     typical = [_typical(pilot, pilot.variance_SV)] * 4
     of_one_RW = np.hstack([pilot.variance_SV[runs_R], ones_R1 * [*typical, pilot.set_flips]]) * pilot.count

@@ -110,7 +110,7 @@ class Spared:
 
     Args:
         metric, mode: The score, and how heads were disabled.
-        margin, level, false_discovery_rate: Those of the tests.
+        margin, level, false_discovery_rate: Those of the tests; without a margin, the counts below are 0.
         heads: Number of heads.
         each: Number of heads that are individually shown to lose less than the margin, at the false discovery rate.
         at_least: A lower bound on the number of heads that lose less than the margin, too large with probability at
@@ -127,7 +127,7 @@ class Spared:
 
     metric: str
     mode: str
-    margin: float
+    margin: float | None
     level: float
     false_discovery_rate: float
     heads: int
@@ -322,7 +322,7 @@ class Blocked:
         baseline, score: The score with nothing blocked, and with attention blocked.
         change: Their difference, with limits at ``level``.
         level: Level of the limits.
-        margin: The largest acceptable loss.
+        margin: The largest acceptable loss; None for none.
         p_loss: One-sided p-value of no loss, corrected for the number of rows like the verdict.
         flips: Share of examples whose predicted class changes; for scores, mean absolute change of the prediction.
         verdict: ``needed``, ``dispensable`` or ``inconclusive``.
@@ -335,7 +335,7 @@ class Blocked:
     score: float
     change: Estimate
     level: float
-    margin: float
+    margin: float | None
     p_loss: float
     flips: float
     verdict: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -220,19 +221,21 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
     noise = noise_of_examples(np.stack([sweep.resampled_RV for sweep in sweeps]))
     # Resamples of heads that change hardly any prediction have no spread, so these effects would look certain.
     shared_V, noise_V = np.maximum(noise, _least_stderr(sweeps, judging.level) ** 2)
+    margin = judging.margin
     seed_effects = effects_over_seeds(
         np.stack([sweep.change_V for sweep in sweeps]),
         shared_V,
         noise_V,
-        margin=judging.margin,
+        margin=math.nan if margin is None else margin,
         level=judging.level,
         largest=first.metric.reach,
     )
-    seed_effects = replace(seed_effects, p_examples=p_of_mean_against_margin(first.metric, sweeps, judging.margin))
+    if margin is not None:
+        seed_effects = replace(seed_effects, p_examples=p_of_mean_against_margin(first.metric, sweeps, margin))
     p_loss_SV = np.stack(
         [p_of_losses(sweep.change_V, np.array([one["p_value"] for one in sweep.rows])) for sweep in sweeps]
     )
-    p_margin_SV = np.stack([p_against_margin(sweep.metric, sweep, judging.margin) for sweep in sweeps])
+    p_margin_SV = np.stack([p_against_margin(sweep.metric, sweep, margin) for sweep in sweeps])
     return OverSeeds(
         tuple((row["layer"], row["head"]) for row in first.rows),
         seed_effects,

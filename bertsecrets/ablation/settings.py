@@ -64,7 +64,7 @@ class AblationSettings(Settings):
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
         plan_only: Only print what the sweep would cost and could show.
         margin: The largest acceptable loss, in points (hundredths of the score): a head, layer or group is dispensable
-            if a loss of the margin or more is ruled out.
+            if a loss of the margin or more is ruled out. None for no such verdict: intervals and needed heads remain.
         level: Level of the confidence intervals.
         correction: Error rate that *needed* controls over all heads: ``family_wise``, a probability of at most 1 -
             ``level`` that any head is falsely needed; ``false_discovery``, the false discovery rate.
@@ -122,8 +122,10 @@ class AblationSettings(Settings):
         description="a time such as 90s, 10min or 1h, or null",
     )
     plan_only: Annotated[bool, Meaning(conditions="alone", notebook=False)] = Field(description="true or false")
-    margin: float = Field(
-        gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
+    margin: float | None = Field(
+        gt=0,
+        allow_inf_nan=False,
+        description="a positive number of points (hundredths of the score), or null to judge no head as expendable",
     )
     level: float = Field(gt=0, lt=1, description="a number between 0 and 1")
     correction: Correction = Field(description="family_wise or false_discovery")
@@ -191,4 +193,4 @@ class AblationSettings(Settings):
     def judging(self) -> Judging:
         """How effects are tested."""
         settings = {field.name: getattr(self, field.name) for field in fields(Judging)}
-        return Judging(**{**settings, "margin": self.margin / 100})
+        return Judging(**{**settings, "margin": None if self.margin is None else self.margin / 100})

@@ -45,8 +45,7 @@ def spared_heads(outcomes: Outcomes, task: Task, judging: Judging) -> list[Spare
 def _spared(metric: Metric, mode: str, paired: PairedPredictions, judging: Judging) -> list[Spared | SparedAt]:
     margin, level, rate = judging.margin, judging.level, judging.false_discovery_rate
     # The margin of the tests is a point of the curve, where the page and the verdicts must agree.
-    margin_M = np.unique(np.append(MARGINS, margin))
-    judged = int(np.searchsorted(margin_M, margin))
+    margin_M = MARGINS if margin is None else np.unique(np.append(MARGINS, margin))
     heads = len(paired.prediction_VN)
     p_MV, unchanged_MV = p_against_margins(metric, paired, margin_M), p_if_unchanged(metric, paired, margin_M)
     # One-sided limits. A level below one half has no such tail.
@@ -63,10 +62,16 @@ def _spared(metric: Metric, mode: str, paired: PairedPredictions, judging: Judgi
             for p_V, unchanged_V in zip(p_MV, unchanged_MV, strict=True)
         ]
     )
-    # A share of the heads spared at the false discovery rate; if all V heads lose the margin, this many look unchanged.
-    unchanged_V = unchanged_MV[judged]
-    falsely = max(rate * (corrected(p_MV[judged]) <= rate).sum(), unchanged_V[unchanged_V <= rate].sum())
     each_M, at_least_M = shown_MV.sum(axis=1).tolist(), [least_false(p_V, 1 - level) for p_V in p_MV]
+    each, at_least, of_each, falsely = 0, 0, 0, 0.0
+    if margin is not None:
+        judged = int(np.searchsorted(margin_M, margin))
+        each, at_least = each_M[judged], at_least_M[judged]
+        of_each = least_false(p_MV[judged], 1 - level, shown_MV[judged])
+        # A share of the heads spared at the false discovery rate; if all V heads lose the margin, this many look
+        # unchanged.
+        unchanged_V = unchanged_MV[judged]
+        falsely = float(max(rate * (corrected(p_MV[judged]) <= rate).sum(), unchanged_V[unchanged_V <= rate].sum()))
     curve = [SparedAt(metric.name, mode, *point) for point in zip(margin_M.tolist(), each_M, at_least_M, strict=True)]
     return [
         Spared(
@@ -76,11 +81,11 @@ def _spared(metric: Metric, mode: str, paired: PairedPredictions, judging: Judgi
             level,
             rate,
             heads,
-            each_M[judged],
-            at_least_M[judged],
-            of_each=least_false(p_MV[judged], 1 - level, shown_MV[judged]),
+            each,
+            at_least,
+            of_each,
             excluded=None if np.isnan(loss_V).any() else float(max(loss_V.max(), 0.0)),
-            falsely=float(falsely),
+            falsely=falsely,
             unchanged=len(unchanged),
             excluded_unchanged=float(of_unchanged.max()) if unchanged and np.isfinite(of_unchanged).all() else None,
         ),

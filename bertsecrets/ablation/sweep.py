@@ -135,8 +135,8 @@ class Judged:
         heads = [row for row in HEAD.of(rows) if row["metric"] == rows[0]["metric"]]
         undecided = any(row["verdict"] == INCONCLUSIVE for row in heads)
         enough = len(self.outcomes.label_N) >= FEWEST_OF_A_PILOT
-        # Plans assume independent examples.
-        if not undecided or not enough or self.outcomes.group_N is not None:
+        # Plans assume independent examples, and need a margin.
+        if not undecided or not enough or self.outcomes.group_N is not None or self.settings.margin is None:
             return []
         pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
         return [Power(self.outcomes.plan.mode, **plan_power(pilot, times=_TIMES).record())]

@@ -54,7 +54,8 @@ class Judging:
     """How effects are tested.
 
     Args:
-        margin: The largest acceptable loss, as a difference of scores: 0.01 is one point.
+        margin: The largest acceptable loss, as a difference of scores: 0.01 is one point. None: no variant is
+            dispensable.
         level: Level of the intervals, between 0 and 1.
         correction: ``family_wise``: the probability of any falsely needed variant is at most 1 - ``level`` (step-down
             max-t; Romano and Wolf 2005). ``false_discovery``: the expected share of falsely needed variants among the
@@ -65,7 +66,7 @@ class Judging:
         seed: Seed of both.
     """
 
-    margin: float = 0.01
+    margin: float | None = 0.01
     level: float = 0.95
     correction: Correction = FAMILY_WISE
     false_discovery_rate: float = 0.05
@@ -75,9 +76,9 @@ class Judging:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Judging":
-        """The settings with which an ablation table's row was tested; older rows lack margin and correction."""
+        """The settings with which an ablation table's row was tested; older rows lack a correction."""
         settings = {name: row[name] for name in ("margin", "level", "correction", "false_discovery_rate")}
-        return cls(**{name: value for name, value in settings.items() if value is not None})
+        return cls(**{name: value for name, value in settings.items() if name == "margin" or value is not None})
 
     @property
     def alpha(self) -> float:
@@ -106,7 +107,7 @@ class PairedTests:
         baseline: Score of the unedited model, the same for all.
         score, delta: Score of each variant, and its difference from the baseline.
         p_value: P-values of the paired test of no change.
-        p_loss: One-sided p-values of a loss of the margin or more.
+        p_loss: One-sided p-values of a loss of the margin or more; NaN without a margin.
         p_unchanged: The value of ``p_loss`` without any changed prediction.
     """
 
@@ -240,13 +241,15 @@ def paired_tests(metric: Metric, paired: PairedPredictions, judging: Judging) ->
     else:
         p_V = swap_test(metric, paired, judging.permutations, np.random.default_rng([judging.seed, 1]))
     loss_V = p_against_margin(metric, paired, judging.margin)
-    (unchanged_V,) = p_if_unchanged(metric, paired, np.array([judging.margin]))
+    unchanged_V = loss_V if judging.margin is None else p_if_unchanged(metric, paired, np.array([judging.margin]))[0]
     delta_V = score_V - baseline
     return PairedTests(np.full_like(delta_V, baseline), score_V, delta_V, p_V, loss_V, unchanged_V)
 
 
-def p_against_margin(metric: Metric, paired: PairedPredictions, margin: float) -> Array:
-    """One-sided p-values of a loss of the margin or more, ``[V]``."""
+def p_against_margin(metric: Metric, paired: PairedPredictions, margin: float | None) -> Array:
+    """One-sided p-values of a loss of the margin or more, ``[V]``; NaN without a margin."""
+    if margin is None:
+        return np.full(len(paired.prediction_VN), np.nan)
     return np.asarray(p_against_margins(metric, paired, np.array([margin]))[0])
 
 

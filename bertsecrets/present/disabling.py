@@ -153,7 +153,8 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         title = f"Groups of heads with similar maps{part}, disabled ({mode}): {metric_label(metric)}"
         blocks.insert(0, block(f"ablation_groups_{mode}_{metric}", title, figures.redundancy_chart, groups=drawn))
     if spared is not None:
-        findings.insert(1 + bool(summary), spared_in_words(spared))
+        if words := spared_in_words(spared):
+            findings.insert(1 + bool(summary), words)
         paragraphs += [_RULED_OUT] if spared.excluded is not None else []
         heads = HEAD.of(rows)
         title = f"Heads that can be spared, by margin{_how(heads[0])}: {metric_label(metric)}"
@@ -274,7 +275,7 @@ def ruled_out_in_words(row: Row) -> str:
     """What a head or layer that can be spared cannot cost."""
     margin = row["margin"]
     if margin is None:
-        return "this run has no margin"
+        return "not judged, as the run has no margin"
     return f"a loss of {points(margin, unit_of(row['metric']))} or more is ruled out"
 
 
@@ -427,8 +428,9 @@ def curve_of(beside: Sequence[Any], spared: Spared) -> list[SparedAt]:
 
 
 def spared_in_words(spared: Spared) -> str:
-    """How many heads can be spared, and the bound on the loss of any head; one or two sentences."""
-    loss, level = points(spared.margin), _percent(spared.level)
+    """How many heads can be spared, unless there is no margin, and the bound on the loss of any head, if defined."""
+    unit, level = unit_of(spared.metric), _percent(spared.level)
+    loss = "" if spared.margin is None else points(spared.margin, unit)
     parts = []
     if spared.each:
         parts.append(
@@ -441,14 +443,14 @@ def spared_in_words(spared: Spared) -> str:
         parts.append(
             f"with {level} confidence at least {spared.at_least} of {spared.heads} lose less than {loss}{among}"
         )
-    sentence = f"{'; '.join(parts) or f'for no head is a loss of {loss} ruled out'}."
+    sentence = f"{'; '.join(parts) or f'for no head is a loss of {loss} ruled out'}." if loss else ""
     if spared.excluded is not None:
         excluded = rounded_up(spared.excluded)
-        sentence += f" With {level} confidence (one-sided), no single head loses {points(excluded / 100)} or more"
+        sentence += f" With {level} confidence (one-sided), no single head loses {points(excluded / 100, unit)} or more"
         if spared.excluded_unchanged is not None and (of_these := rounded_up(spared.excluded_unchanged)) < excluded:
             sentence += f", and none of the {spared.unchanged} that change no prediction loses {number(of_these, 1)}"
         sentence += "."
-    return upper_first(sentence)
+    return upper_first(sentence.lstrip())
 
 
 def _percent(level: float) -> str:

@@ -479,10 +479,9 @@ def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
     """How many heads lose less than the margin by the first metric; empty if they were not counted."""
     metric = next(iter(disabled.heads))
     spared = only(found(run, Spared), Spared, metric=metric, mode=disabled.any_row["mode"])
-    if spared is None:
-        return []
+    words = "" if spared is None else spared_in_words(spared)
     of_metric = f"By {metric_label(metric)}: " if len(disabled.heads) > 1 else ""
-    return [f"{of_metric}{spared_in_words(spared)}"]
+    return [f"{of_metric}{words}"] if words else []
 
 
 def prune_section(run: Run, disabled: DisabledHeads) -> Section:

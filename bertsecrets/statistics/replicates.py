@@ -141,7 +141,7 @@ class SeedEffects:
         stderr: Their standard errors over seeds and examples, each from its own seeds only, ``[V]``.
         error_VK, weight_VK: The error of each mean as a mixture of K normal ones: their standard deviations, and their
             weights, which sum to 1.
-        margin: The largest acceptable loss.
+        margin: The largest acceptable loss; NaN for none.
         level: Level of the limits.
         largest: The largest possible change, to which limits are clipped.
         p_examples: P-values of a loss of at least the margin from the noise of examples only; 0 where unknown.
@@ -164,7 +164,7 @@ class SeedEffects:
     @cached_property
     def p_margin(self) -> Array:
         """One-sided p-values of a loss of at least the margin, ``[V]``: the larger of seeds and examples, and examples
-        only.
+        only. NaN without a margin.
         """
         # A normal error is far too small if seeds share, or might share, a few lost examples.
         return np.maximum(self._beyond(self.delta + self.margin), self.p_examples)
@@ -231,7 +231,7 @@ def effects_over_seeds(
         delta_SV: Effects of V variants with S seeds.
         shared_V: Mean covariance over examples of two seeds' effects; negative values count as 0, NaN as unknown.
         noise_V: Mean variance over examples of one seed's effect (both: :func:`noise_of_examples`).
-        margin: The largest acceptable loss.
+        margin: The largest acceptable loss; NaN for none.
         level: Level of the limits.
         largest: The largest change that there can be.
 

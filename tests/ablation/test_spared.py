@@ -67,6 +67,26 @@ def margin_of_no_change(metric: str, label_N: np.ndarray, clean_N: np.ndarray, m
     return float(p_against_margin(METRICS[metric], PairedPredictions(label_N, clean_N, clean_N[None]), margin)[0])
 
 
+def test_without_a_margin_no_head_is_spared_and_all_else_is_the_same() -> None:
+    """Needed heads, intervals, the bound on any head and the curve do not depend on the margin."""
+    judging = AblationSettings.read("ablation", {"margin": None, "resamples": 100, "permutations": 100}).judging()
+    label_N, clean_N, prediction_VN = drawn(np.array([0.0, 0.0, 0.02, 0.4]), 400, seed=1)
+    paired = PairedPredictions(*(array.astype(float) for array in (label_N, clean_N, prediction_VN)))
+    with_margin, without = (judge(METRICS["accuracy"], paired, each) for each in (JUDGING, judging))
+    assert with_margin.verdict == ("dispensable", "dispensable", "inconclusive", "needed")
+    assert without.verdict == ("inconclusive", "inconclusive", "inconclusive", "needed")
+    assert np.isnan(without.p_margin).all()
+    for name in ("low_simultaneous", "high_simultaneous", "p_needed"):
+        np.testing.assert_array_equal(getattr(without, name), getattr(with_margin, name))
+    counts, points = curve((label_N, clean_N, prediction_VN))
+    unjudged, *same = spared_heads(outcomes(label_N, clean_N, prediction_VN, heads=4), task("accuracy"), judging)
+    assert same == points
+    assert unjudged == replace(counts, margin=None, each=0, at_least=0, of_each=0, falsely=0.0)
+    assert spared_in_words(unjudged).startswith("With 95 % confidence (one-sided), no single head loses ")
+    with pytest.raises(UserError, match=r"ablation.margin is 0; expected a positive number .*, or null"):
+        AblationSettings.read("ablation", {"margin": 0})
+
+
 @pytest.mark.parametrize("others", [0, 13, 60, 71])
 def test_an_unchanged_head_has_a_verdict_of_its_own(others: int) -> None:
     """With mid-p and Benjamini-Hochberg alone, 12 unchanged heads of 72 were not spared, and 13 were."""

@@ -42,6 +42,7 @@ from bertsecrets.results.verdicts import (
     joint_limits,
     shown_verdict,
 )
+from bertsecrets.task_heads import unit_of
 
 Array = NDArray[np.float64]
 
@@ -277,12 +278,13 @@ def spared_curve(spared: Spared, curve: Sequence[SparedAt], *, title: str, count
         axes.fill_between(margin_M, 0, at_least_M, color=COLOURS[DISPENSABLE][0], linewidth=0)
         axes.plot(margin_M, at_least_M, color=MARKS[BETTER], label=f"at least ({spared.level:.0%} confidence)")
         axes.plot(margin_M, each_M, "--", color=QUIET, label="can each be spared")
-        axes.axvline(100 * spared.margin, color="black", linewidth=0.8, linestyle=":")
-        anchor = (100 * spared.margin, 0.5 * heads)
-        axes.annotate("judged margin", anchor, (3, 0), textcoords="offset points", fontsize=SMALL, color=QUIET)
+        if spared.margin is not None:
+            axes.axvline(100 * spared.margin, color="black", linewidth=0.8, linestyle=":")
+            anchor = (100 * spared.margin, 0.5 * heads)
+            axes.annotate("judged margin", anchor, (3, 0), textcoords="offset points", fontsize=SMALL, color=QUIET)
         axes.set_xlim(0, margin_M[-1])
         axes.set_ylim(0, 1.03 * heads)
-        axes.set_xlabel("margin (points)")
+        axes.set_xlabel(f"margin ({unit_of(spared.metric)})")
         axes.set_ylabel(f"heads of {heads} that lose less")
         axes.grid(linewidth=0.4, alpha=0.5)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
