@@ -627,6 +627,8 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
             ANNOUNCED,
         )
     plan = f"python -m bertsecrets plan runs={on_page(run.folder)}"
+    if row["margin"] is None:
+        return NextStep(f"{heads} How many examples would settle them?", f"{plan} margin=1", "about half a minute")
     if power is None:
         return NextStep(f"{heads} More examples, more seeds, or another margin?", plan, "about half a minute")
     margin = 200 * power.margin

@@ -147,7 +147,9 @@ def test_seeds_that_differ_in_how_they_were_judged_are_judged_as_the_first_and_n
     screened = [sweep(name, [0.0], 0, sweep="screened") for name in ("one", "other")]
     note = "Changes of prediction that a screened sweep did not evaluate are not counted over seeds."
     assert judge_over_seeds(screened).note == note
-    without = judge_over_seeds([sweep(name, [0.0, 0.3], seed, margin=None) for seed, name in enumerate(("a", "b", "c"))])
+    without = judge_over_seeds(
+        [sweep(name, [0.0, 0.3], seed, margin=None) for seed, name in enumerate(("a", "b", "c"))]
+    )
     assert without.verdict == ("inconclusive", "needed")
     assert not without.spared_in.any()
     # The number of resamples matters for standard errors of a single run alone.
