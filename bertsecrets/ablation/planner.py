@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,15 +12,13 @@ from scipy import special, stats
 
 from bertsecrets.ablation.redundancy import is_redundant
 from bertsecrets.ablation.scoring import largest_moves, typical_harm
-from bertsecrets.ablation.seeds import FEW_FLIPS, RunSweep, judge_over_seeds, p_of_flips, verdicts_over_seeds
+from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds, p_of_flips, verdicts_over_seeds
 from bertsecrets.ablation.verdicts import FEW_MOVED, Judging, p_of_losses, verdicts_together
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import GROUP, LAYER
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
-from bertsecrets.statistics.intervals import paired_proportions, stderr_of_width
 from bertsecrets.statistics.non_inferiority import paired_loss, weighted_loss
 from bertsecrets.statistics.power import POWER
-from bertsecrets.statistics.ranks import rank_correlation, spearman_within
 from bertsecrets.statistics.replicates import effects_over_seeds
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws
 from bertsecrets.task_heads.metric import Array, Metric
@@ -201,8 +198,7 @@ class Planned:
             of one seed include the pilot's, which settle none of these heads.
         single_RM: The same for one seed in each simulated sweep; NaN if its pilot leaves no head without a verdict.
         undecided: Number of seeds -> number of heads without a verdict so far (the mean over the runs for one seed).
-        of_verdicts: Goal -> its power at each size, with one seed, for the goals that verdicts reach.
-        ranked: The numbers whose rank correlation is tested, for each size.
+        goals: Goal -> its power at each size, with one seed.
     """
 
     pilot: Pilot
@@ -210,14 +206,7 @@ class Planned:
     settled: Mapping[int, Array]
     single_RM: Array
     undecided: Mapping[int, float]
-    of_verdicts: Mapping[str, Array]
-    ranked: Sequence[tuple[Array, Array]]
-
-    @cached_property
-    def goals(self) -> Mapping[str, Array]:
-        """Goal -> its power at each size, with one seed."""
-        # Tests of ranks take as long as all others, and a run records no result of them.
-        return {**self.of_verdicts, RANKS: np.array([_rank_power(*pair) for pair in self.ranked])}
+    goals: Mapping[str, Array]
 
     def examples(self, power_M: Array) -> float:
         """Number of examples at which a power reaches :data:`bertsecrets.statistics.power.POWER`; infinite if no size
@@ -258,8 +247,8 @@ class Planned:
             "examples_high": finite(high),
             "most": self.sizes[-1],
             "share": float(np.max(self.settled[1])) if self.undecided[1] else None,
-            "spared": finite(self.examples(self.of_verdicts[SPARED])),
-            "needed": finite(self.examples(self.of_verdicts[NEEDED])),
+            "spared": finite(self.examples(self.goals[SPARED])),
+            "needed": finite(self.examples(self.goals[NEEDED])),
         }
 
 
@@ -273,9 +262,8 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
     The true rates at which each head loses and wins examples are drawn from their posterior given the pilot
     (beta-binomial models of flips, and of the losses among them, integrated over the distributions that the heads may
     come from): the effects that a small pilot observes vary more than the true ones, and a head without a flip may have
-    some. The
-    pilot's own examples are kept: without others, its verdicts are the same. With several runs, a head's effects vary
-    over seeds around a mean as much as in the pilots, beyond the examples' noise.
+    some. The pilot's own examples are kept: without others, its verdicts are the same. With several runs, a head's
+    effects vary over seeds around a mean as much as in the pilots, beyond the examples' noise.
 
     Args:
         pilot: The pilot.
@@ -290,7 +278,7 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
     undecided_RV = pilot.undecided_SV[runs_R]
     draw = _flip_sweeps if pilot.of_classes else _score_sweeps
     true_RV, *drawn = draw(pilot, runs_R, sizes, outcomes)
-    settled_M, powers_M, ranked = zip(
+    settled_M, powers_M = zip(
         *(
             _one_seed(pilot, size, of_size, true_RV, undecided_RV, generator)
             for size, *of_size in zip(sizes, *drawn, strict=True)
@@ -314,8 +302,8 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
             undecided[seeds] = float(over_V.sum())
     with np.errstate(invalid="ignore"):
         single_RM = settled_RM / left_R[:, None]
-    of_verdicts = {name: np.array([of_size[name] for of_size in powers_M]) for name in powers_M[0]}
-    return Planned(pilot, sizes, settled, single_RM, undecided, of_verdicts, ranked)
+    goals = {name: np.array([of_size[name] for of_size in powers_M]) for name in powers_M[0]}
+    return Planned(pilot, sizes, settled, single_RM, undecided, goals)
 
 
 def _flip_sweeps(
@@ -384,10 +372,8 @@ def _one_seed(
     true_RV: Array,
     undecided_RV: NDArray[np.bool_],
     generator: np.random.Generator,
-) -> tuple[Counts, dict[str, float], tuple[Array, Array]]:
-    """Number of undecided heads that each sweep of this size settles, ``[R]``, the power for each goal that verdicts
-    reach, and :func:`_ranked`.
-    """
+) -> tuple[Counts, dict[str, float]]:
+    """Number of undecided heads that each sweep of this size settles, ``[R]``, and the power for each goal."""
     change_RW, variance_RW, p_loss_RW, p_margin_RW, p_unchanged_RW = drawn
     repeats, heads = true_RV.shape
     family = heads + 3
@@ -427,127 +413,57 @@ def _one_seed(
         REDUNDANT: redundant / repeats,
         SET: float((p_margin_RW[:, -1] <= 1 - pilot.judging.level).mean()),
     }
-    return settled_R, powers, _ranked(pilot, true_RV, change_RW[:, :heads], generator)
+    powers[RANKS] = _rank_power(pilot, true_RV, change_RW[:, :heads])
+    return settled_R, powers
 
 
-def _ranked(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.random.Generator) -> tuple[Array, Array]:
-    """Simulate a measure that correlates with the true effects and return it with the observed effects.
-
-    Within layers, its rank correlation with the true effects is :data:`CORRELATION`. Both are ``[R, layers, heads]``.
+def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array) -> float:
+    """The power to detect a rank correlation over heads within layers, for a measure whose correlation with the true
+    effects is :data:`CORRELATION`: the errors of the observed effects attenuate it.
     """
     layer_V = np.array(pilot.layers)
-    sizes = np.bincount(layer_V)
-    other_RLH, change_RLH = np.full((2, len(change_RV), len(sizes), sizes.max()), np.nan)
-    # Ties are broken at random, because equal ranks would lower the simulated correlation.
-    untied_RV = true_RV + 1e-9 * generator.random(true_RV.shape)
-    for layer in np.flatnonzero(sizes):
-        rank_RH = stats.rankdata(untied_RV[:, layer_V == layer], axis=1)
-        noise_RH = generator.standard_normal(rank_RH.shape)
-        normal_RH = special.ndtri((rank_RH - 0.5) / rank_RH.shape[1])
-        other_RLH[:, layer, : sizes[layer]] = CORRELATION * normal_RH + math.sqrt(1 - CORRELATION**2) * noise_RH
-        change_RLH[:, layer, : sizes[layer]] = change_RV[:, layer_V == layer]
-    return other_RLH, change_RLH
-
-
-def _rank_power(other_RLH: Array, change_RLH: Array) -> float:
-    """Share of sweeps that detect the rank correlation within layers, from :func:`_ranked`."""
-    # The null distribution of the correlation depends on ties among small changes: computed once, on the first sweep
-    # that has one.
-    rho_R = np.array([spearman_within(*pair) for pair in zip(other_RLH, change_RLH, strict=True)])
-    varying = np.flatnonzero(np.isfinite(rho_R))
-    if not len(varying):
-        return 0.0
-    effective = rank_correlation(other_RLH[varying[0]], change_RLH[varying[0]]).claim.effective
-    if not effective > 2:
-        return math.nan
-    return float((rho_R >= special.ndtri(0.975) / math.sqrt(effective - 1)).mean())
+    true_rank_RV, rank_RV = np.empty_like(true_RV), np.empty_like(true_RV)
+    for layer in np.unique(layer_V):
+        at_V = layer_V == layer
+        for ranked_RV, effect_RV in ((true_rank_RV, true_RV), (rank_RV, change_RV)):
+            ranked_RV[:, at_V] = stats.rankdata(effect_RV[:, at_V], axis=1) - (at_V.sum() + 1) / 2
+    scale_R = np.sqrt((true_rank_RV**2).sum(1) * (rank_RV**2).sum(1))
+    agreement_R = (true_rank_RV * rank_RV).sum(1) / np.where(scale_R > 0, scale_R, 1.0)
+    independent = len(layer_V) - len(np.unique(layer_V))
+    return float(special.ndtr(CORRELATION * agreement_R.mean() * math.sqrt(independent) - special.ndtri(0.975)))
 
 
 def _several_seeds(
     pilot: Pilot, size: int, seeds: int, repeats: int, undecided_V: NDArray[np.bool_], generator: np.random.Generator
 ) -> float:
-    """The share of heads undecided over seeds that sweeps of this size with this many seeds settle together."""
-    draw = _flips_of_seeds if pilot.of_classes else _scores_of_seeds
-    change_SRV, *rest_RV = draw(pilot, size, seeds, repeats, generator)
+    """The share of heads undecided over seeds that sweeps of this size with this many seeds settle together.
+
+    Changes are normal around effects that differ by seed; the test over examples gets the flips to be expected.
+    """
+    mean_V, error_V, spread_V = seed_model(pilot)
+    shape, margin = (repeats, len(mean_V)), pilot.effective_margin
+    if pilot.of_classes:
+        flips_V = most_V = _posterior_flips(pilot)
+        variance_V = (flips_V + 1 / size) / size
+    else:
+        most_V, variance_V = np.full(len(mean_V), np.inf), pilot.variance_SV.mean(0) * pilot.count / size
+    shared_RV, own_SRV = mean_V + error_V * generator.standard_normal(shape), generator.standard_normal((seeds, *shape))
+    change_SRV = (shared_RV + spread_V * own_SRV).clip(-most_V, most_V)
+    change_SRV += np.sqrt(pilot.shared * variance_V) * generator.standard_normal(shape)
+    change_SRV += np.sqrt((1 - pilot.shared) * variance_V) * generator.standard_normal(own_SRV.shape)
     settled = 0
-    for repeat in range(repeats):
-        shared_V, noise_V, p_examples_V = (each_RV[repeat] for each_RV in rest_RV)
+    for change_SV in change_SRV.swapaxes(0, 1):
         effects = effects_over_seeds(
-            change_SRV[:, repeat], shared_V, noise_V, margin=pilot.effective_margin, level=pilot.judging.level
+            change_SV, pilot.shared * variance_V, variance_V, margin=margin, level=pilot.judging.level
         )
-        effects = replace(effects, p_examples=p_examples_V)
+        if pilot.of_classes:
+            expected_2V = np.stack([(flips_V - sign * effects.delta).clip(0) / 2 for sign in (1, -1)]) * size
+            own_2SV = np.broadcast_to((1 - pilot.shared) * expected_2V[:, None], (2, seeds, len(mean_V)))
+            p_examples_V = p_of_flips(pilot.shared * expected_2V, own_2SV, size, margin)
+            effects = replace(effects, p_examples=p_examples_V)
         verdict = verdicts_over_seeds(effects, pilot.judging)[1]
         settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_V))
     return settled / (repeats * int(undecided_V.sum())) if undecided_V.any() else math.nan
-
-
-def _scores_of_seeds(
-    pilot: Pilot, size: int, seeds: int, repeats: int, generator: np.random.Generator
-) -> tuple[Array, Array, Array, Array]:
-    """Changes of a correlation over seeds, ``[S, R, V]``.
-
-    And ``[R, V]`` each: the covariance between two seeds, the variance of one, and p-values from the examples' noise
-    only.
-    """
-    mean_V, error_V, spread_V = seed_model(pilot)
-    variance_V = pilot.variance_SV.mean(0) * pilot.count / size
-    shape = (repeats, len(mean_V))
-    common_RV = mean_V + np.hypot(error_V, np.sqrt(pilot.shared * variance_V)) * generator.standard_normal(shape)
-    error_of_seed_V = np.hypot(spread_V, np.sqrt((1 - pilot.shared) * variance_V))
-    change_SRV = common_RV + error_of_seed_V * generator.standard_normal((seeds, *shape))
-    # These normal errors are smaller than those over seeds and examples.
-    return (
-        change_SRV,
-        np.broadcast_to(pilot.shared * variance_V, shape),
-        np.broadcast_to(variance_V, shape),
-        np.zeros(shape),
-    )
-
-
-def _flips_of_seeds(
-    pilot: Pilot, size: int, seeds: int, repeats: int, generator: np.random.Generator
-) -> tuple[Array, Array, Array, Array]:
-    """The same of a score of classes, from flips."""
-    flips_V = _posterior_flips(pilot)
-    mean_V, error_V, spread_V = seed_model(pilot)
-    shape = (repeats, len(mean_V))
-    mean_RV = mean_V + error_V * generator.standard_normal(shape)
-    effect_SRV = mean_RV + spread_V * generator.standard_normal((seeds, *shape))
-    effect_SRV = effect_SRV.clip(-flips_V, flips_V)
-    half_RV = (flips_V + np.abs(mean_RV.clip(-flips_V, flips_V))) / 2
-    common = [
-        draw_flips(
-            size,
-            pilot.shared * (half_RV - sign * mean_RV.clip(-flips_V, flips_V) / 2).clip(0),
-            np.zeros(shape),
-            generator,
-        )[0]
-        for sign in (1, -1)
-    ]
-    of_seed = [
-        (1 - pilot.shared) * ((flips_V - sign * effect_SRV) / 2).clip(0)
-        + pilot.shared * ((-sign * (effect_SRV - mean_RV)) / 2).clip(0)
-        for sign in (1, -1)
-    ]
-    lost_SRV, won_SRV = draw_flips(size, of_seed[0], of_seed[1], generator)
-    p_examples_RV = p_of_flips(np.stack(common), np.stack([lost_SRV, won_SRV]), size, pilot.effective_margin)
-    lost_SRV, won_SRV = lost_SRV + common[0], won_SRV + common[1]
-    change_SRV = (won_SRV - lost_SRV) / size
-    flips_RV = (lost_SRV + won_SRV).mean(0) / size
-    covariance_RV, variance_RV = pilot.shared * flips_RV / size, flips_RV / size
-    few_RV = (lost_SRV + won_SRV).sum(0) < FEW_FLIPS
-    if few_RV.any():
-        tail = np.full(few_RV.sum(), (1 - pilot.judging.level) / 2)
-        width = np.mean(
-            [
-                np.subtract(*paired_proportions(lost_RV[few_RV], won_RV[few_RV], size)(tail)[::-1])
-                for lost_RV, won_RV in zip(lost_SRV, won_SRV, strict=True)
-            ],
-            axis=0,
-        )
-        for noise_RV in (covariance_RV, variance_RV):
-            noise_RV[few_RV] = np.maximum(noise_RV[few_RV], stderr_of_width(width, pilot.judging.level) ** 2)
-    return change_SRV, covariance_RV, variance_RV, p_examples_RV
 
 
 def draw_flips(size: int, lost: Array, won: Array, generator: np.random.Generator) -> tuple[Counts, Counts]:
@@ -673,27 +589,11 @@ def seed_model(pilot: Pilot) -> tuple[Array, Array, Array]:
 
 
 def _effects(pilot: Pilot, runs_R: NDArray[np.int64], generator: np.random.Generator) -> Array:
-    """True changes of a score drawn from their posterior given the pilot, ``[R, V]``.
-
-    Effects are normal over heads, with a flat prior for their mean and their standard deviation.
-    """
-    change_SV, variance_SV = pilot.change_SV, pilot.variance_SV
-    spread_G = np.linspace(0, 2 * max(change_SV.std(1).max(), 1e-6), _GRID)
-    weight_GSV = 1 / (spread_G[:, None, None] ** 2 + np.maximum(variance_SV, np.finfo(float).tiny))
-    # Several heads without variance have an infinite weight where the spread is 0, which is then never drawn.
-    with np.errstate(over="ignore"):
-        total_GS = weight_GSV.sum(-1)
-    middle_GS = (weight_GSV * change_SV).sum(-1) / total_GS
-    off_GSV = change_SV - middle_GS[:, :, None]
-    log_GS = 0.5 * (np.log(weight_GSV) - weight_GSV * off_GSV**2).sum(-1) - 0.5 * np.log(total_GS)
-    chance_GS = np.exp(log_GS - log_GS.max(0))
-    chance_GS /= chance_GS.sum(0)
-    at_R = np.array([generator.choice(len(spread_G), p=chance_GS[:, run]) for run in runs_R], int)
-    noise_R = generator.standard_normal(len(runs_R)) / np.sqrt(total_GS[at_R, runs_R])
-    middle_R1 = (middle_GS[at_R, runs_R] + noise_R)[:, None]
-    trust_RV = spread_G[at_R, None] ** 2 * weight_GSV[at_R, runs_R]
-    true_RV: Array = middle_R1 + trust_RV * (change_SV[runs_R] - middle_R1)
-    true_RV += np.sqrt(trust_RV * variance_SV[runs_R]) * generator.standard_normal(true_RV.shape)
+    """True changes of a score drawn from their posterior given the pilot, ``[R, V]``; effects are normal over heads."""
+    change_RV, variance_RV = pilot.change_SV[runs_R], pilot.variance_SV[runs_R]
+    trust_RV, middle_R1 = _shrinkage(change_RV, variance_RV)
+    noise_RV = np.sqrt(trust_RV * variance_RV) * generator.standard_normal(change_RV.shape)
+    true_RV: Array = middle_R1 + trust_RV * (change_RV - middle_R1) + noise_RV
     return true_RV
 
 

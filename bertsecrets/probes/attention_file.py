@@ -1,11 +1,10 @@
-"""Attention between words of many sentences in a file, read batch by batch and never fully in memory."""
+"""Attention between words of many sentences in a file, mapped into memory and read batch by batch."""
 
+import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from copy import deepcopy
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import torch
@@ -24,31 +23,49 @@ from bertsecrets.probes.sentences import Sentences
 SPECIAL = 2
 """Positions before the words: the first special token, [CLS], and the last, [SEP]."""
 
-# float16 halves the disk space and keeps three digits of weights in 0..1.
-_BYTES = 2
 
-
-def check_room(path: Path, size: int, what: str) -> None:
-    """Check that the disk has room for a new file.
-
-    Raises:
-        UserError: If there is not enough room.
-    """
-    free = shutil.disk_usage(path.parent).free
-    if size > free:
-        raise UserError(
-            f"{what} need {size / 1e9:.1f} GB, but '{path.parent}' has {free / 1e9:.1f} GB left; free some space, or "
-            "probe fewer sentences with data.limit_train=<number>."
-        )
-
-
-class AttentionFile(AbstractContextManager["AttentionFile"]):
-    """Word-level attention of sentences, ``[n, n, C]`` float16 each: n = 2 + words, C = layers x heads.
-
-    Positions 0 and 1 are [CLS] and [SEP], followed by the words. The file is removed when the block ends.
+class SentenceFile:
+    """A tensor for each of many sentences in one file, in float16: half of the disk space, and three digits of weights
+    in 0..1.
 
     Args:
-        path: The file, which must not exist.
+        path: The file.
+        shapes: Shape of each sentence's tensor.
+        what: What is stored, as the beginning of a sentence.
+
+    Raises:
+        UserError: If the disk has no room for it.
+    """
+
+    def __init__(self, path: Path, shapes: Sequence[tuple[int, ...]], what: str) -> None:
+        self.shapes = shapes
+        self.starts = [0, *np.cumsum([math.prod(shape) for shape in shapes]).tolist()]
+        self.bytes = np.float16().nbytes * self.starts[-1]
+        free = shutil.disk_usage(path.parent).free
+        if self.bytes > free:
+            raise UserError(
+                f"{what} of {len(shapes):,} sentences need {self.bytes / 1e9:.1f} GB, but '{path.parent}' has "
+                f"{free / 1e9:.1f} GB left; free some space, or probe fewer sentences with data.limit_train=<number>."
+            )
+        self.values = np.memmap(path, np.float16, "w+", shape=(self.starts[-1],))
+
+    def write(self, number: int, value: Tensor) -> None:
+        """Store the tensor of a sentence."""
+        self.values[self.starts[number] : self.starts[number + 1]] = value.cpu().flatten().numpy()
+
+    def read(self, number: int) -> Tensor:
+        """The tensor of a sentence, float32."""
+        values = self.values[self.starts[number] : self.starts[number + 1]].astype(np.float32)
+        return torch.from_numpy(values).view(self.shapes[number])
+
+
+class AttentionFile(SentenceFile):
+    """Word-level attention of sentences, ``[n, n, C]`` each: n = 2 + words, C = layers x heads.
+
+    Positions 0 and 1 are [CLS] and [SEP], followed by the words.
+
+    Args:
+        path: The file.
         words: Number of words of each sentence.
         channels: C.
 
@@ -57,21 +74,11 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
     """
 
     def __init__(self, path: Path, words: Sequence[int], channels: int) -> None:
-        self.path = path
         self.channels = channels
         self.sizes = [SPECIAL + count for count in words]
-        lengths = [size * size * channels * _BYTES for size in self.sizes]
-        self.starts = [0, *np.cumsum(lengths).tolist()]
-        check_room(path, self.bytes, f"The attention maps of {len(words):,} sentences")
-        # x: never overwrite another run's file. Unbuffered: every read is a different sentence.
-        self.file = path.open("x+b", buffering=0)
+        super().__init__(path, [(size, size, channels) for size in self.sizes], "The attention maps")
         self._variance_C = torch.zeros(channels, dtype=torch.float64)
         self._rows = 0
-
-    @property
-    def bytes(self) -> int:
-        """Size of the file."""
-        return int(self.starts[-1])
 
     @property
     def spread_C(self) -> Tensor:
@@ -80,41 +87,20 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
         # A head that never varies would be divided by 0.
         return torch.where(spread_C > 0, spread_C, 1.0)
 
-    def write(self, number: int, map_nnC: Tensor) -> None:
-        """Store the attention of a sentence."""
+    def write(self, number: int, value: Tensor) -> None:
         # Without [CLS] and [SEP], whose large weights would hide attention between words.
-        words_WWC = map_nnC[SPECIAL:, SPECIAL:].cpu().double()
+        words_WWC = value[SPECIAL:, SPECIAL:].cpu().double()
         self._variance_C += words_WWC.var(1, correction=0).sum(0)
         self._rows += len(words_WWC)
-        values = np.ascontiguousarray(map_nnC.cpu().to(torch.float16).numpy())
-        self.file.seek(self.starts[number])
-        # An unbuffered write may be partial.
-        rest = values.data.cast("B")
-        while rest:
-            rest = rest[self.file.write(rest) :]
+        super().write(number, value)
 
-    def read(self, numbers: Sequence[int]) -> Tensor:
+    def padded(self, numbers: Sequence[int]) -> Tensor:
         """The attention of some sentences, padded with zeros, ``[B, N, N, C]`` float32."""
         longest = max(self.sizes[number] for number in numbers)
         batch_BNNC = torch.zeros(len(numbers), longest, longest, self.channels)
         for row, number in enumerate(numbers):
-            size = self.sizes[number]
-            values = np.empty((size, size, self.channels), np.float16)
-            self.file.seek(self.starts[number])
-            rest = values.data.cast("B")
-            while rest:
-                count = self.file.readinto(rest)
-                if not count:
-                    raise EOFError(f"'{self.path}' ends before sentence {number}")
-                rest = rest[count:]
-            batch_BNNC[row, :size, :size] = torch.from_numpy(values)
+            batch_BNNC[row, : self.sizes[number], : self.sizes[number]] = self.read(number)
         return batch_BNNC
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.file.close()
-        self.path.unlink()
 
 
 @torch.no_grad()

@@ -99,7 +99,7 @@ class ProbeDataset(Dataset[ProbeBatch]):
         vectors = self.vectors
         return ProbeBatch(
             number_B=torch.tensor(list(numbers)),
-            attention_BNNC=None if self.attention is None else self.attention.read(numbers),
+            attention_BNNC=None if self.attention is None else self.attention.padded(numbers),
             vectors_BWD=None if vectors is None else vectors.table_VD[padded([vectors.rows(row) for row in rows], 0)],
             head_BW=padded([row.head_W for row in rows], 0),
             control_BW=padded([row.control_W for row in rows], 0),

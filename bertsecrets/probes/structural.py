@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast, evaluating, unwrap
-from bertsecrets.probes.attention_file import check_room, encoded_batches
+from bertsecrets.probes.attention_file import SentenceFile, encoded_batches
 from bertsecrets.probes.rows import HiddenState, Structural
 from bertsecrets.probes.scoring import Resamples
 from bertsecrets.probes.sentences import Sentence, Sentences
@@ -28,13 +28,11 @@ RANK = 64
 _CHOOSERS = 10
 """One in this many training sentences is held out for choosing the layer."""
 
-_BYTES = 2
-
 Distances = NDArray[np.float64]
 
 
-class HiddenStates:
-    """Hidden states of the words of sentences in a float16 file, the mean over each word's tokens.
+class HiddenStates(SentenceFile):
+    """Hidden states of the words of sentences in a file, ``[W, M, D]`` each, the mean over each word's tokens.
 
     Args:
         path: The file.
@@ -47,26 +45,18 @@ class HiddenStates:
     """
 
     def __init__(self, path: Path, words: Sequence[int], states: int, width: int) -> None:
-        self.starts = [0, *np.cumsum(words).tolist()]
-        shape = (self.starts[-1], states, width)
-        check_room(path, _BYTES * int(np.prod(shape)), f"The hidden states of {len(words):,} sentences")
-        self.values = np.memmap(path, np.float16, "w+", shape=shape)
-        self._squares_M = np.zeros(states)
+        super().__init__(path, [(count, states, width) for count in words], "The hidden states")
+        self.width = width
+        self._squares_M = torch.zeros(states, dtype=torch.float64)
 
     @property
     def scale_M(self) -> Tensor:
         """Root mean square of each layer's hidden states: divided by it, one learning rate suits every layer."""
-        numbers = self.values.shape[0] * self.values.shape[2]
-        return torch.from_numpy(np.sqrt(self._squares_M / numbers)).float().clamp(min=1e-6)
+        return (self._squares_M * len(self._squares_M) / len(self.values)).sqrt().float().clamp(min=1e-6)
 
-    def write(self, number: int, state_WMD: Tensor) -> None:
-        """Store the hidden states of a sentence."""
-        self.values[self.starts[number] : self.starts[number + 1]] = state_WMD.numpy()
-        self._squares_M += state_WMD.cpu().double().square().sum((0, 2)).numpy()
-
-    def read(self, number: int) -> Tensor:
-        """The hidden states of a sentence, ``[W, M, D]`` float32."""
-        return torch.from_numpy(self.values[self.starts[number] : self.starts[number + 1]].astype(np.float32))
+    def write(self, number: int, value: Tensor) -> None:
+        self._squares_M += value.cpu().double().square().sum((0, 2))
+        super().write(number, value)
 
 
 @torch.no_grad()
@@ -273,7 +263,7 @@ def structural_score(
         UserError: If there are too few training sentences.
     """
     started = time.monotonic()
-    count, width = len(train.rows), learned.values.shape[2]
+    count, width = len(train.rows), learned.width
     if count < _CHOOSERS:
         raise UserError(
             f"The structural probe needs at least {_CHOOSERS} training sentences, but there are {count}; give more, "

@@ -4,7 +4,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -121,15 +120,14 @@ def run_study(study: Study, model: nn.Module) -> tuple[list[ProbeRow], Tensor | 
         names = [name for name, seen in _ENCODER.items() if name in study.probes and seen == source]
         if not names:
             continue
-        with ExitStack() as stack:
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder) as scratch:
             files: list[AttentionFile | None] = [None, None]
             if source is not None:
                 started = time.monotonic()
                 network = model if source == _PROBED else random_encoder(model, study.recipe.seed)
-                scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder)))
                 channels = encoder.num_layers * encoder.num_heads
                 stored = [
-                    stack.enter_context(AttentionFile(scratch / name, [len(row) for row in part.rows], channels))
+                    AttentionFile(Path(scratch) / name, [len(row) for row in part.rows], channels)
                     for name, part in study.parts.items()
                 ]
                 with progress_over(

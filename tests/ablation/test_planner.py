@@ -1,16 +1,19 @@
 """The planner keeps its promise: simulated power is that of the sweeps that it speaks of."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from bertsecrets.ablation.planner import (
+    CORRELATION,
     SET,
     SPARED,
     TIMES,
     Pilot,
+    _rank_power,
     _rates,
     _score_sweeps,
     count_tests,
@@ -25,6 +28,7 @@ from bertsecrets.ablation.verdicts import Judging, judge, p_of_losses, paired_te
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.statistics.non_inferiority import paired_loss
+from bertsecrets.statistics.ranks import spearman_within
 from bertsecrets.task_heads import METRICS
 
 Array = np.ndarray
@@ -147,6 +151,17 @@ def test_without_a_flip_some_are_still_possible() -> None:
     planned = plan_power(pilot([0] * 8, [0] * 8, count=60), repeats=100)
     assert planned.pilot.undecided_SV.all()
     assert 60 < planned.examples(planned.settled[1]) < 1000
+
+
+def test_the_power_of_a_rank_correlation_is_that_of_simulated_measures() -> None:
+    generator = np.random.default_rng(8)
+    true_RLH = generator.standard_normal((1000, 6, 12))
+    change_RLH = true_RLH + 0.7 * generator.standard_normal(true_RLH.shape)
+    measure_RLH = CORRELATION * true_RLH + math.sqrt(1 - CORRELATION**2) * generator.standard_normal(true_RLH.shape)
+    rho_R = np.array([spearman_within(*pair) for pair in zip(measure_RLH, change_RLH, strict=True)])
+    layers = replace(pilot([0] * 72, [0] * 72), layers=tuple(np.repeat(np.arange(6), 12).tolist()))
+    power = _rank_power(layers, true_RLH.reshape(1000, -1), change_RLH.reshape(1000, -1))
+    assert power == pytest.approx((rho_R >= stats.norm.isf(0.025) / math.sqrt(66)).mean(), abs=0.04)
 
 
 def test_few_examples_are_refused() -> None:

@@ -1,7 +1,6 @@
 """Probes against naive loops, finite differences and hand-worked cases; training on attention that tells the heads."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,26 +144,22 @@ def test_only_candidates_are_chosen_and_cost() -> None:
     assert head_loss(scores, candidates, heads, counts).item() == pytest.approx(expected)
 
 
-@contextmanager
-def stored(data: Sentences, path: Path, channels: int = CHANNELS) -> Iterator[AttentionFile]:
-    with AttentionFile(path, [len(row) for row in data.rows], channels) as file:
-        fill(file, data.rows)
-        yield file
-    assert not path.exists()
+def stored(data: Sentences, path: Path, channels: int = CHANNELS) -> AttentionFile:
+    file = AttentionFile(path, [len(row) for row in data.rows], channels)
+    fill(file, data.rows)
+    return file
 
 
-def test_a_file_gives_back_padded_maps_and_is_removed(tmp_path: Path) -> None:
+def test_a_file_gives_back_padded_maps(tmp_path: Path) -> None:
     data = sentences(random_sentences(3))
     sizes = [len(row) for row in data.rows]
     maps = [torch.rand(size + SPECIAL, size + SPECIAL, 2) for size in sizes]
-    with AttentionFile(tmp_path / "maps", sizes, 2) as file:
-        for number in (2, 0, 1):
-            file.write(number, maps[number])
-        batch = file.read([1, 2])
-        deviations = [(own[2:, 2:] - own[2:, 2:].mean(1, keepdim=True)).square().mean(1) for own in maps]
-        spread = torch.cat(deviations).mean(0).sqrt()
-        torch.testing.assert_close(file.spread_C, spread)
-    assert not (tmp_path / "maps").exists()
+    file = AttentionFile(tmp_path / "maps", sizes, 2)
+    for number in (2, 0, 1):
+        file.write(number, maps[number])
+    batch = file.padded([1, 2])
+    deviations = [(own[2:, 2:] - own[2:, 2:].mean(1, keepdim=True)).square().mean(1) for own in maps]
+    torch.testing.assert_close(file.spread_C, torch.cat(deviations).mean(0).sqrt())
     for row, number in enumerate((1, 2)):
         size = sizes[number] + SPECIAL
         torch.testing.assert_close(batch[row, :size, :size], maps[number], atol=5e-4, rtol=0)
@@ -181,21 +176,21 @@ def test_stored_attention_equals_word_by_word_sums_and_means(tmp_path: Path) -> 
     model = tiny_model("bert").eval()
     encoder = describe(model)
     channels = encoder.num_layers * encoder.num_heads
-    with AttentionFile(tmp_path / "maps", [len(row) for row in data.rows], channels) as file:
-        store_attention(model, data, file, 3, nullcontext, lambda count: None)
-        for number, row in enumerate(data.rows):
-            [tokens_LHSS] = capture(model, split[[row.position]].inputs())
-            words = split.rows[row.position].words
-            size = len(row)
-            places = [[0], [len(words) - 1]] + [[s for s, word in enumerate(words) if word == w] for w in range(size)]
-            map_nnC = file.read([number])[0]
-            for x, own in enumerate(places):
-                for y, other in enumerate(places):
-                    if own and other:
-                        expected = tokens_LHSS[:, :, own][..., other].sum(-1).mean(-1).flatten()
-                    else:
-                        expected = torch.zeros(channels)
-                    torch.testing.assert_close(map_nnC[x, y], expected, atol=1e-3, rtol=0)
+    file = AttentionFile(tmp_path / "maps", [len(row) for row in data.rows], channels)
+    store_attention(model, data, file, 3, nullcontext, lambda count: None)
+    for number, row in enumerate(data.rows):
+        [tokens_LHSS] = capture(model, split[[row.position]].inputs())
+        words = split.rows[row.position].words
+        size = len(row)
+        places = [[0], [len(words) - 1]] + [[s for s, word in enumerate(words) if word == w] for w in range(size)]
+        map_nnC = file.read(number)
+        for x, own in enumerate(places):
+            for y, other in enumerate(places):
+                if own and other:
+                    expected = tokens_LHSS[:, :, own][..., other].sum(-1).mean(-1).flatten()
+                else:
+                    expected = torch.zeros(channels)
+                torch.testing.assert_close(map_nnC[x, y], expected, atol=1e-3, rtol=0)
 
 
 def test_a_random_encoder_keeps_the_embeddings_alone() -> None:
@@ -258,14 +253,11 @@ def test_a_probe_learns_what_attention_tells_and_no_more(tmp_path: Path) -> None
     train, scored = sentences(random_sentences(150)), sentences(random_sentences(40, seed=9))
     relations = relations_of(train.rows)
     recipe = Recipe(epochs=8, learning_rate=0.1, batch_size=8, seed=0, folder=tmp_path)
-    with stored(train, tmp_path / "train") as first, stored(scored, tmp_path / "scored") as second:
-        datasets = [ProbeDataset(part, relations, file, None) for part, file in ((train, first), (scored, second))]
-        probe, answers = train_and_answer(
-            lambda: AttentionProbe(first.spread_C, len(relations)),
-            *datasets,
-            recipe,
-            control=True,
-        )
+    first, second = stored(train, tmp_path / "train"), stored(scored, tmp_path / "scored")
+    datasets = [ProbeDataset(part, relations, file, None) for part, file in ((train, first), (scored, second))]
+    probe, answers = train_and_answer(
+        lambda: AttentionProbe(first.spread_C, len(relations)), *datasets, recipe, control=True
+    )
     words_N = np.array([row.scored_W.sum() for row in scored.rows])
     assert answers.heads_N.sum() >= 0.98 * words_N.sum()
     assert answers.labelled_N.sum() >= 0.95 * words_N.sum()

@@ -111,7 +111,7 @@ def test_the_loss_equals_a_naive_loop(data: Sentences, tmp_path: Path) -> None:
         row, state_WMD = data.rows[number], file.read(number)
         words = np.flatnonzero(row.present_W).tolist()
         for state in range(2):
-            scale = file.values[:, state].astype(float)
+            scale = np.concatenate([file.read(row)[:, state].double().numpy() for row in range(len(data.rows))])
             mapped = state_WMD[:, state] / np.sqrt((scale**2).mean()) @ probe.map_MDR[state]
             for i in words:
                 for j in words:
@@ -194,5 +194,6 @@ def test_stored_states_are_means_over_the_tokens_of_a_word(tmp_path: Path) -> No
             for state, state_1SD in enumerate(states):
                 expected = state_1SD[0, tokens].mean(0) if tokens else torch.zeros(state_1SD.shape[-1])
                 torch.testing.assert_close(file.read(number)[word, state], expected, atol=2e-3, rtol=0)
-    squares = np.square(file.values.astype(float)).mean((0, 2))
+    states_NMD = torch.cat([file.read(number) for number in range(len(data.rows))])
+    squares = np.square(states_NMD.double().numpy()).mean((0, 2))
     torch.testing.assert_close(file.scale_M.double(), torch.from_numpy(np.sqrt(squares)), rtol=1e-3, atol=0)
