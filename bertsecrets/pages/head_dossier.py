@@ -2,26 +2,22 @@
 tokens.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor, nn
 
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.attention.watch import watch
-from bertsecrets.data.batch import Batch
+from bertsecrets.analysis import Context, find
 from bertsecrets.data.example import Example
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task, task_from_config
-from bertsecrets.data.tokenization import written
 from bertsecrets.errors import UserError
+from bertsecrets.measures.one_head import FEWEST, Attending, OneHead, TokenPair
 from bertsecrets.models.checkpoint import load_checkpoint
-from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import INITIAL, ModelSpec, find_checkpoint
 from bertsecrets.pages.page_view import PageView
@@ -31,7 +27,6 @@ from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.files import on_page
 from bertsecrets.results.formatting import MISSING, head_label, low_to_high, lower_first, number, p_value, shortened
-from bertsecrets.results.progress import progress_over, reported
 from bertsecrets.results.run import Run
 from bertsecrets.results.verdicts import WORDS
 from bertsecrets.statistics.ranks import rank_correlation
@@ -40,15 +35,8 @@ Array = NDArray[np.float64]
 
 _GROUPS = 10
 _SHOWN = 20
-_FEWEST = 10
-"""Fewer examples with a pair of tokens do not show that the head attends to it."""
-
-_LEVEL = 0.05
 _LONGEST = 300
 """Characters of an example in a table."""
-
-_PAIRS_AT_ONCE = 2_000_000
-"""Pairs of tokens kept apart by example before they are added up."""
 
 
 class HeadDossier(PageView):
@@ -58,44 +46,6 @@ class HeadDossier(PageView):
 
     def __repr__(self) -> str:
         return "\n".join([self.report.title, *(line for part in self.report.sections for line in part.findings)])
-
-
-@dataclass(frozen=True)
-class TokenPair:
-    """A pair of tokens that a head attends to by more than chance.
-
-    Args:
-        query, key: The tokens.
-        weight: Mean weight from ``query`` to ``key``, first within and then over examples.
-        chance: The weight if each token of the example got the same.
-        low: Lower limit of ``weight - chance``, corrected for all pairs that were tested.
-        examples: Number of examples with the pair.
-    """
-
-    query: str
-    key: str
-    weight: float
-    chance: float
-    low: float
-    examples: int
-
-
-@dataclass(frozen=True)
-class HeadAttention:
-    """What one head attends to in N examples.
-
-    Args:
-        share_N: Mean share of a token's attention that goes to other tokens of the text, neither special ones nor
-            itself; NaN for a text of one token.
-        strongest: For each example the largest such weight: the two tokens and the weight.
-        pairs: Pairs of tokens attended to by more than chance, the largest mean weight first.
-        tested: Number of pairs that were tested.
-    """
-
-    share_N: Array
-    strongest: Sequence[tuple[str, str, float]]
-    pairs: Sequence[TokenPair]
-    tested: int
 
 
 def head_dossier(run: Run, layer: int, head: int, *, progress: bool = False) -> HeadDossier:
@@ -110,149 +60,35 @@ def head_dossier(run: Run, layer: int, head: int, *, progress: bool = False) -> 
         UserError: If the head does not exist, or the run's model or data cannot be loaded.
     """
     model, data = _load(run)
-    encoder = describe(model)
-    if not (0 <= layer < encoder.num_layers and 0 <= head < encoder.num_heads):
-        raise UserError(
-            f"There is no head {layer}.{head}; the model has layers 0 to {encoder.num_layers - 1} and heads 0 to "
-            f"{encoder.num_heads - 1}, e.g. head={encoder.num_layers - 1}.0."
-        )
     disabled = DisabledHeads.of(run)
-    name = data.evaluation_names[0] if disabled is None else disabled.any_row["evaluation"]
-    dataset = data.evaluation_dataset(name)
-    with progress_over(len(data.evaluation_loader(name)), "reading the evaluation set", visible=progress) as advance:
-        attention = attention_of_head(
-            model, reported(data.evaluation_loader(name), advance), layer, head, data.tokenizer
-        )
+    analysis = OneHead(layer, head, None if disabled is None else disabled.any_row["evaluation"])
+    context = Context.of_data(model, data, analysis.evaluation, progress=progress)
+    analysis.check(context)
+    rows = find(analysis, context)[0].rows
+    attending = [row for row in rows if isinstance(row, Attending)]
+    tested = [row for row in rows if isinstance(row, TokenPair)]
+    examples = context.split.examples
     swept = None if disabled is None else _swept(run, disabled, (layer, head), data.task)
-    strength = _strength(attention, dataset.examples)
+    strength = _strength(attending, examples)
     if swept is not None:
-        strength = _with_correlation(strength, attention.share_N, swept.change_of(dataset.examples))
-    sections = [_decided(run, swept, data, dataset.examples), strength, _pairs(attention)]
-    page = _page(run, disabled, (layer, head), sections, name, len(dataset))
+        strength = _with_correlation(strength, attending, swept.change_of(examples))
+    sections = [_decided(run, swept, data, examples), strength, _pairs(tested)]
+    page = _page(run, disabled, (layer, head), sections, context.evaluation, len(context.split))
     changes = "" if swept is None else sections[0].findings[0].partition(":")[0].rstrip(".")
-    return HeadDossier(replace(page, title=f"{page.title}{_does(changes, attention)}"))
+    return HeadDossier(replace(page, title=f"{page.title}{_does(changes, _above_chance(tested))}"))
 
 
-def _does(changes: str, attention: HeadAttention) -> str:
+def _above_chance(tested: Sequence[TokenPair]) -> list[TokenPair]:
+    return [pair for pair in tested if pair.low > 0]
+
+
+def _does(changes: str, pairs: Sequence[TokenPair]) -> str:
     """What a head does, for the end of a title: how answers change without it, and the pair it attends to most."""
     parts = [lower_first(changes)] if changes else []
-    if attention.pairs:
-        pair = attention.pairs[0]
+    if pairs:
+        pair = pairs[0]
         parts.append(f"it attends most from “{pair.query}” to “{pair.key}” ({number(pair.weight, 2)})")
     return "".join(f"; {part}" for part in parts)
-
-
-def attention_of_head(
-    model: nn.Module, batches: Iterable[Batch], layer: int, head: int, tokenizer: Any
-) -> HeadAttention:
-    """What one head attends to in all examples of the batches, in order of their index.
-
-    Args:
-        model: The model, which is put into evaluation mode meanwhile.
-        batches: Batches of examples.
-        layer, head: The head.
-        tokenizer: Its tokenizer, for the names of tokens.
-    """
-    maps: list[Tensor] = []
-    rows: dict[int, tuple[float, int, int, float]] = {}
-    sums = _PairSums(len(tokenizer))
-
-    def observe(seen_layer: int, attention_BHQK: Tensor) -> None:
-        if seen_layer == layer:
-            maps[:] = [attention_BHQK[:, head].cpu().double()]
-
-    device = next(model.parameters()).device
-    with evaluating(model), torch.no_grad(), watch(model, observe):
-        for batch in batches:
-            model(**batch.to(device).inputs())
-            for row, index in enumerate(batch.index_B.tolist()):
-                length = int(batch.attention_mask_BS[row].sum())
-                real_S = batch.attention_mask_BS[row].bool()
-                ids_S = batch.input_ids_BS[row][real_S].numpy()
-                words = np.flatnonzero(~batch.special_BS[row][real_S].numpy())
-                weight_QK = maps[0][row][real_S][:, real_S].numpy()[np.ix_(words, words)]
-                np.fill_diagonal(weight_QK, 0)
-                if len(words) < 2:
-                    rows[index] = (np.nan, -1, -1, np.nan)
-                    continue
-                query, key = np.unravel_index(int(weight_QK.argmax()), weight_QK.shape)
-                rows[index] = (
-                    float(weight_QK.sum(-1).mean()),
-                    int(ids_S[words[query]]),
-                    int(ids_S[words[key]]),
-                    float(weight_QK[query, key]),
-                )
-                sums.add(ids_S[words], weight_QK, 1 / length)
-    ordered = [rows[index] for index in sorted(rows)]
-
-    def name(token: int) -> str:
-        return MISSING if token < 0 else written(tokenizer, [token])[0]
-
-    return HeadAttention(
-        np.array([share for share, *_ in ordered]),
-        [(name(query), name(key), weight) for _, query, key, weight in ordered],
-        *sums.above_chance(name),
-    )
-
-
-class _PairSums:
-    """Sums over examples of the weight of each pair of tokens and of its excess over chance."""
-
-    def __init__(self, vocabulary: int) -> None:
-        self.vocabulary = vocabulary
-        self.parts: list[tuple[NDArray[np.int64], Array]] = []
-        self.size = 0
-
-    def add(self, ids_W: NDArray[np.int64], weight_WW: Array, chance: float) -> None:
-        """Add an example's weights between different tokens of its text."""
-        apart_WW = ~np.eye(len(ids_W), dtype=bool)
-        # One number for each pair of tokens, by which pairs are counted.
-        keys = (ids_W[:, None] * self.vocabulary + ids_W[None])[apart_WW]
-        key_P, pair_N = np.unique(keys, return_inverse=True)
-        mean_P = np.bincount(pair_N, weight_WW[apart_WW]) / np.bincount(pair_N)
-        excess_P = mean_P - chance
-        ones = np.ones(len(key_P))
-        self.parts.append((key_P, np.stack([ones, mean_P, chance * ones, excess_P, excess_P**2], 1)))
-        self.size += len(key_P)
-        if self.size > _PAIRS_AT_ONCE:
-            self._add_up()
-
-    def _add_up(self) -> None:
-        keys = np.concatenate([key_P for key_P, _ in self.parts])
-        values = np.concatenate([value_P5 for _, value_P5 in self.parts])
-        key_P, pair_N = np.unique(keys, return_inverse=True)
-        self.parts = [(key_P, np.stack([np.bincount(pair_N, column) for column in values.T], 1))]
-        self.size = 0
-
-    def above_chance(self, name: Callable[[int], str]) -> tuple[list[TokenPair], int]:
-        """Pairs whose mean excess is above 0 by a one-sided t test with Bonferroni's correction, and how many were
-        tested.
-        """
-        if not self.parts:
-            return [], 0
-        self._add_up()
-        key_P, sums_P5 = self.parts[0]
-        frequent_P = sums_P5[:, 0] >= _FEWEST
-        key_P, (count_P, weight_P, chance_P, excess_P, squares_P) = key_P[frequent_P], sums_P5[frequent_P].T
-        if not len(key_P):
-            return [], 0
-        mean_P = excess_P / count_P
-        spread_P = np.sqrt(np.maximum(squares_P - count_P * mean_P**2, 0) / (count_P - 1))
-        low_P = mean_P - stats.t.isf(_LEVEL / len(key_P), count_P - 1) * spread_P / np.sqrt(count_P)
-        weight_P, chance_P = weight_P / count_P, chance_P / count_P
-        pairs = [
-            TokenPair(
-                name(int(key_P[pair] // self.vocabulary)),
-                name(int(key_P[pair] % self.vocabulary)),
-                float(weight_P[pair]),
-                float(chance_P[pair]),
-                float(low_P[pair]),
-                int(count_P[pair]),
-            )
-            for pair in np.argsort(-weight_P)
-            if low_P[pair] > 0
-        ]
-        return pairs, len(key_P)
 
 
 def _load(run: Run) -> tuple[nn.Module, TaskData]:
@@ -389,34 +225,22 @@ def _flips(swept: _Swept) -> str:
     )
 
 
-def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
+def _strength(attending: Sequence[Attending], examples: Sequence[Example]) -> Section:
     """Examples by the share of attention between words, in deciles."""
-    texts = dict(enumerate(sorted(examples, key=lambda example: example.index)))
-    strongest_first = np.argsort(-np.nan_to_num(attention.share_N, nan=-1)).tolist()
-    attending = [row for row in strongest_first if row in texts and np.isfinite(attention.share_N[row])]
+    texts = {example.index: shortened(" / ".join(example.texts), _LONGEST) for example in examples}
+    known = [row for row in attending if np.isfinite(row.share)]
+    strongest_first = sorted(known, key=lambda row: -row.share)
     rows = []
-    groups = [group.tolist() for group in np.array_split(np.array(attending, int), min(_GROUPS, len(attending)) or 1)]
-    for rank, group in enumerate(groups, start=1):
-        if not group:
-            continue
-        middle = group[len(group) // 2]
-        query, key, weight = attention.strongest[middle]
-        high, low = attention.share_N[group[0]], attention.share_N[group[-1]]
-        rows.append(
-            [
-                str(rank),
-                low_to_high(low, high, 2),
-                shortened(" / ".join(texts[middle].texts), _LONGEST),
-                f"{query} → {key} ({number(weight, 2)})",
-            ]
-        )
-    mean = number(float(np.nanmean(attention.share_N))) if attending else MISSING
+    places = np.array_split(np.arange(len(known)), min(_GROUPS, len(known)) or 1)
+    for rank, group in enumerate((group for group in places if len(group)), start=1):
+        middle = strongest_first[group[len(group) // 2]]
+        high, low = strongest_first[group[0]].share, strongest_first[group[-1]].share
+        pair = f"{middle.query} → {middle.key} ({number(middle.weight, 2)})"
+        rows.append([str(rank), low_to_high(low, high, 2), texts[middle.index], pair])
+    mean = number(float(np.mean([row.share for row in known]))) if known else MISSING
     return Section(
         "Where it attends strongly",
-        [
-            f"A token gives other tokens of the text {mean} of its attention, on average over {len(attending):,} "
-            "examples."
-        ],
+        [f"A token gives other tokens of the text {mean} of its attention, on average over {len(known):,} examples."],
         [
             "The rest goes to special tokens and to the token itself. The table shows the median example of each "
             "decile, the strongest first."
@@ -425,9 +249,9 @@ def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
     )
 
 
-def _with_correlation(section: Section, share_N: Array, change_N: Array) -> Section:
+def _with_correlation(section: Section, attending: Sequence[Attending], change_N: Array) -> Section:
     """The section, with a test of whether predictions depend more on the head where it attends strongly."""
-    correlation = rank_correlation(share_N, change_N)
+    correlation = rank_correlation(np.array([row.share for row in attending]), change_N)
     if not correlation.judged:
         return section
     verb = "is" if correlation.significant else "is not significantly"
@@ -442,12 +266,13 @@ def _with_correlation(section: Section, share_N: Array, change_N: Array) -> Sect
     )
 
 
-def _pairs(attention: HeadAttention) -> Section:
+def _pairs(tested: Sequence[TokenPair]) -> Section:
     """Pairs of tokens with more attention than chance."""
     title = "Pairs of tokens with more attention than chance"
-    if not attention.tested:
-        return Section(title, [f"No pair of tokens occurs in {_FEWEST} examples."])
-    shown = attention.pairs[:_SHOWN]
+    if not tested:
+        return Section(title, [f"No pair of tokens occurs in {FEWEST} examples."])
+    pairs = _above_chance(tested)
+    shown = pairs[:_SHOWN]
     rows = [
         [f"{pair.query} → {pair.key}", number(pair.weight), number(pair.chance), number(pair.low), f"{pair.examples:,}"]
         for pair in shown
@@ -455,9 +280,9 @@ def _pairs(attention: HeadAttention) -> Section:
     lead = f"; most: {shown[0].query} → {shown[0].key} ({number(shown[0].weight, 2)})" if shown else ""
     return Section(
         title,
-        [f"{len(attention.pairs):,} of {attention.tested:,} pairs of tokens get more attention than chance{lead}."],
+        [f"{len(pairs):,} of {len(tested):,} pairs of tokens get more attention than chance{lead}."],
         [
-            f"Pairs in at least {_FEWEST} examples. Chance is the same weight for every token of an example; limits "
+            f"Pairs in at least {FEWEST} examples. Chance is the same weight for every token of an example; limits "
             "are corrected for all tested pairs."
         ],
         [Table(["pair", "mean weight", "chance", "excess at least", "examples"], rows)] if rows else [],

@@ -1,5 +1,6 @@
 """The dossier of a head: what it attends to is that of naive loops, and limits are those of scipy."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from data.toy import wordpiece
 from scipy import stats
 from trainings import tiny_classifier
 
+from bertsecrets.analysis import Context, find
 from bertsecrets.data.example import Example
+from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.pages.head_dossier import HeadAttention, attention_of_head
+from bertsecrets.measures.one_head import Attending, OneHead, TokenPair
 from bertsecrets.pages.head_view import head_view
 
 LAYER, HEAD = 1, 2
@@ -43,27 +46,31 @@ def naive(model: Any) -> list[tuple[list[int], np.ndarray]]:
 
 
 @pytest.fixture(scope="module")
-def attention(model: Any, naive: object) -> HeadAttention:
-    split = EncodedSplit([Example(i, (text,), 0) for i, text in enumerate(TEXTS)], wordpiece(), 32)
-    # Batches in another order than the examples.
-    return attention_of_head(model, [split[[7, 3, 8, 0, 11]], split[[1, 2, 4, 5, 6, 9, 10]]], LAYER, HEAD, wordpiece())
+def rows(model: Any, naive: object) -> Sequence[Any]:
+    # Examples and batches in another order than the indices.
+    order = [7, 3, 8, 0, 11, 1, 2, 4, 5, 6, 9, 10]
+    split = EncodedSplit([Example(i, (TEXTS[i],), 0) for i in order], wordpiece(), 32)
+    task = Task(name="texts", metrics=(), texts=1)
+    return find(OneHead(LAYER, HEAD), Context.of_split(model, task, split, batch_size=5))[0].rows
 
 
 def test_shares_and_strongest_pairs_are_those_of_loops(
-    naive: list[tuple[list[int], np.ndarray]], attention: HeadAttention
+    naive: list[tuple[list[int], np.ndarray]], rows: Sequence[Any]
 ) -> None:
     tokenizer = wordpiece()
-    for place, (ids, weight_QK) in enumerate(naive):
+    attending = [row for row in rows if isinstance(row, Attending)]
+    assert [row.index for row in attending] == [*range(len(TEXTS))]
+    for row, (ids, weight_QK) in zip(attending, naive, strict=True):
         words = range(1, len(ids) - 1)
         given = [sum(weight_QK[q, k] for k in words if k != q) for q in words]
-        assert attention.share_N[place] == pytest.approx(np.mean(given), abs=1e-6)
+        assert row.share == pytest.approx(np.mean(given), abs=1e-6)
         weight, query, key = max((weight_QK[q, k], q, k) for q in words for k in words if k != q)
-        assert attention.strongest[place][:2] == tuple(tokenizer.convert_ids_to_tokens([ids[query], ids[key]]))
-        assert attention.strongest[place][2] == pytest.approx(weight, abs=1e-6)
+        assert [row.query, row.key] == tokenizer.convert_ids_to_tokens([ids[query], ids[key]])
+        assert row.weight == pytest.approx(weight, abs=1e-6)
 
 
 def test_pairs_above_chance_are_those_of_a_t_test(
-    naive: list[tuple[list[int], np.ndarray]], attention: HeadAttention
+    naive: list[tuple[list[int], np.ndarray]], rows: Sequence[Any]
 ) -> None:
     tokenizer = wordpiece()
     weights: dict[tuple[int, int], list[float]] = {}
@@ -79,19 +86,19 @@ def test_pairs_above_chance_are_those_of_a_t_test(
             weights.setdefault(pair, []).append(float(np.mean(several)))
             chances.setdefault(pair, []).append(1 / len(ids))
     tested = {pair: values for pair, values in weights.items() if len(values) >= 10}
-    assert attention.tested == len(tested) > 0
     expected = {}
     for pair, values in tested.items():
         excess = np.array(values) - np.array(chances[pair])
         interval = stats.ttest_1samp(excess, 0, alternative="greater").confidence_interval(1 - 0.05 / len(tested))
-        if interval.low > 0:
-            name = tuple(tokenizer.convert_ids_to_tokens(list(pair)))
-            expected[name] = (np.mean(values), np.mean(chances[pair]), interval.low, len(values))
-    found = {(pair.query, pair.key): (pair.weight, pair.chance, pair.low, pair.examples) for pair in attention.pairs}
+        name = tuple(tokenizer.convert_ids_to_tokens(list(pair)))
+        expected[name] = (np.mean(values), np.mean(chances[pair]), interval.low, len(values))
+    pairs = [row for row in rows if isinstance(row, TokenPair)]
+    found = {(pair.query, pair.key): (pair.weight, pair.chance, pair.low, pair.examples) for pair in pairs}
     assert found.keys() == expected.keys()
+    assert expected
     for name, numbers in expected.items():
         assert found[name] == pytest.approx(numbers, abs=1e-6), name
-    assert [pair.weight for pair in attention.pairs] == sorted((pair.weight for pair in attention.pairs), reverse=True)
+    assert [pair.weight for pair in pairs] == sorted((pair.weight for pair in pairs), reverse=True)
 
 
 def test_a_view_says_what_a_classifier_answers_without_each_head(model: Any, tmp_path: Path) -> None:
