@@ -19,7 +19,8 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
 from bertsecrets.models.loading import check_segments, max_positions
 from bertsecrets.pages.page_view import PageView
-from bertsecrets.present.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
+from bertsecrets.present.report.content import HeadViewer, Report, Section, ViewerExample
+from bertsecrets.present.report.heads import HeadColumn, HeadsTogether
 from bertsecrets.results.formatting import number, shortened
 from bertsecrets.results.run import Run as RunFolder
 from bertsecrets.task_heads.sequence import find_logits
@@ -284,12 +285,12 @@ def _shown_positions(sentence_of: Sequence[int], special: Sequence[bool], most: 
 
 def _table(
     run: "Run | RunFolder | str | Path | None", grids: Sequence[HeadGrid], size: tuple[int, int]
-) -> JointTable | None:
+) -> HeadsTogether | None:
     if run is None and not grids:
         return None
     # A plain view, which takes a few seconds, need not wait for the seconds that the sections of a report take to
     # import.
-    from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether, heads_together
+    from bertsecrets.reporting.heads_together import heads_together
     from bertsecrets.reporting.run_report import views_of
 
     columns: list[HeadColumn] = []
@@ -308,8 +309,4 @@ def _table(
                 f"Column '{column.key}' has {layers} layers of {heads} heads, but the model {size[0]} of {size[1]}; "
                 "give a run or a grid of this model."
             )
-    if not columns:
-        return None
-    table = HeadsTogether(columns).section().joint
-    assert table is not None
-    return table
+    return HeadsTogether(columns) if columns else None

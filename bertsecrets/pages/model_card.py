@@ -21,8 +21,9 @@ from bertsecrets.keys import top_level
 from bertsecrets.models.classifier import GATES
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
 from bertsecrets.present.disabling import ablation_sections
+from bertsecrets.present.report.heads import CSV, LATEX, PARQUET, HeadsTogether
 from bertsecrets.reporting.controls import controls_in_words
-from bertsecrets.reporting.heads_together import CSV, LATEX, PARQUET, HeadsTogether, heads_together
+from bertsecrets.reporting.heads_together import heads_together
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD

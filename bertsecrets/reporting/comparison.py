@@ -17,7 +17,7 @@ from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.conditions import Condition, contrasts, find_conditions
-from bertsecrets.reporting.heads_together import heads_together
+from bertsecrets.reporting.heads_together import heads_section, heads_together
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.reporting.run_report import address_of
 from bertsecrets.reporting.runs import FinishedRun, constant_score, left_out
@@ -144,7 +144,7 @@ def _all_heads(conditions: Sequence[Condition], folder: Path, trusted: Sequence[
         return []
     together.write(folder)
     disabled = DisabledHeads.of(experiments["ablation"][1].run) if "ablation" in experiments else None
-    return [together.section(None if disabled is None else disabled.by_need)]
+    return [heads_section(together, None if disabled is None else disabled.by_need)]
 
 
 def _runs_in_words(runs: Sequence[FinishedRun], conditions: Sequence[Condition], varying: Sequence[str]) -> str:

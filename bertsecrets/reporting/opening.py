@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from bertsecrets.present.grid import SHORT
 from bertsecrets.present.report.content import Colouring, NextStep, Overview, Section
+from bertsecrets.present.report.heads import HeadsTogether
 from bertsecrets.reporting.answer import answers
-from bertsecrets.reporting.heads_together import HeadsTogether
 from bertsecrets.reporting.overview import DisabledHeads, next_steps, overview, scores_in_words
 from bertsecrets.results.formatting import upper_first
 from bertsecrets.results.run import Run

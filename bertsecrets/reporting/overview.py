@@ -28,7 +28,7 @@ from bertsecrets.present.disabling import (
     spared_in_words,
 )
 from bertsecrets.present.report.content import Colouring, NextStep, Overview, Section
-from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether
+from bertsecrets.present.report.heads import HeadColumn, HeadsTogether
 from bertsecrets.results.captures import read_examples, read_telling
 from bertsecrets.results.components import GROUP, HEAD, LAYER, Row
 from bertsecrets.results.disabled import main_rows

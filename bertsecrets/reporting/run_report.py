@@ -16,11 +16,12 @@ from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import compared_section
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
+from bertsecrets.present.report.heads import HeadsTogether
 from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.answer import layers_in_words
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.findings import FILE, findings_content
-from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
+from bertsecrets.reporting.heads_together import heads_section, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.reporting.opening import Found, firsts, opening
 from bertsecrets.reporting.overview import DisabledHeads, prune_section
@@ -159,7 +160,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     if spares and "pruning" not in sections and not run.of_own_module:
         assert disabled is not None
         in_order.append(prune_section(run, disabled))
-    of_heads = [] if together is None else [together.section(None if disabled is None else disabled.by_need)]
+    of_heads = [] if together is None else [heads_section(together, None if disabled is None else disabled.by_need)]
     of_scores = [_scores_section(scores)] if scores.lines() else []
     # An analysis leads with what was asked for.
     in_order += [*of_heads, *of_scores] if analysis else [*of_scores, *of_heads]

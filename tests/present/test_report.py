@@ -19,8 +19,6 @@ from bertsecrets.present.report.content import (
     FigureBlock,
     HeadHistory,
     HeadViewer,
-    JointColumn,
-    JointTable,
     NextStep,
     Report,
     Section,
@@ -28,6 +26,7 @@ from bertsecrets.present.report.content import (
     ViewerExample,
     joined,
 )
+from bertsecrets.present.report.heads import HeadColumn, HeadsTogether
 from bertsecrets.present.report.page import save_figures, write_report
 
 HOSTILE = ["<s>", "</script>", "<!--", "&amp;", "'\"", "\u2028", "naïve", "</s>"]
@@ -169,7 +168,7 @@ def hash_source(text: str) -> str:
 
 def test_the_policy_allows_the_own_style_and_scripts_only(page: Page, tmp_path: Path) -> None:
     check_policy(page)
-    joint = JointTable([(0, 0)], [JointColumn("a/b", "A", "b", ["1"])])
+    joint = HeadsTogether([HeadColumn("a", "A", "b", "b", np.ones((1, 1)))])
     viewer = HeadViewer([example("one", ["a", "b"])])
     figures = [block(), FigureBlock("wide", heatmap(np.ones((2, 30)), title="t", unit="u", count=1), "", "")]
     write_report(tmp_path / "all", Report("t", sections=[Section("s", figures=figures, joint=joint, viewer=viewer)]))
@@ -587,9 +586,8 @@ const act = (type, options) => own.dispatchEvent(new PointerEvent(type, { bubble
 def test_a_reader_opens_heads_from_heatmaps(tmp_path: Path, width: int) -> None:
     value_LH = np.arange(6.0).reshape(2, 3)
     figure = FigureBlock("name", heatmap(value_LH, title="t", unit="u", count=1), "A caption", "A heatmap")
-    heads = [(layer, head) for layer in range(2) for head in range(3)]
-    cells = ["\N{MINUS SIGN}0.4", "\N{MINUS SIGN}0.2", "0.000", "\N{EN DASH}", "0.000", "0.000"]
-    joint = JointTable(heads, [JointColumn("a/b", "A", "b", cells, effects=True)])
+    effect_LH = np.array([[-0.4, -0.2, 0.0], [np.nan, 0.0, 0.0]])
+    joint = HeadsTogether([HeadColumn("a", "A", "b", "b", effect_LH, effects=True)])
     viewer = HeadViewer([example("one", ["a", "b", "c"]), example("two", ["d", "e"])])
     sections = [Section("s", figures=[figure, block()], joint=joint), Section("", viewer=viewer)]
     path = tmp_path / "report.html"

@@ -14,8 +14,9 @@ from reporting.finished_runs import make_run
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.present.report.content import HeadViewer, Report, Section
+from bertsecrets.present.report.heads import HeadColumn, HeadsTogether
 from bertsecrets.present.report.page import write_report
-from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether, heads_together
+from bertsecrets.reporting.heads_together import heads_section, heads_together
 from bertsecrets.reporting.run_report import report_run, views_of
 from bertsecrets.results.run import Run
 from bertsecrets.results.verdicts import WORDS
@@ -60,10 +61,7 @@ def test_the_page_shows_a_column_of_each_experiment_before_a_second_one() -> Non
     shown = [one.key for one in HeadsTogether(columns).main]
     assert {"a/a0", "b/b0", "b/class"} <= set(shown)
     assert len(shown) == 10
-    joint = HeadsTogether(columns).section().joint
-    assert joint is not None
-    assert list(joint.groups) == ["A", "B"]
-    assert len(joint.columns) == 32
+    assert HeadsTogether(columns).groups == {"A": True, "B": True}
 
 
 def test_smaller_grids_leave_cells_undefined(tmp_path: Path) -> None:
@@ -132,7 +130,7 @@ def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
         (0, 1): "dispensable",
         (1, 2): "better",
     }
-    report = Report("Heads", sections=[HeadsTogether(columns).section(verdicts), Section("Maps", viewer=viewer)])
+    report = Report("Heads", sections=[heads_section(HeadsTogether(columns), verdicts), Section("Maps", viewer=viewer)])
     path = tmp_path / "report.html"
     write_report(path, report)
     probe = """

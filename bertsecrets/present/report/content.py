@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from bertsecrets.present.report.heads import HeadsTogether
 from bertsecrets.results.captures import TellingExample
 from bertsecrets.results.formatting import number
 
@@ -126,64 +127,6 @@ class ViewerExample:
 
 
 @dataclass(frozen=True)
-class JointColumn:
-    """A column of the table of all heads.
-
-    Args:
-        key: Unique name in files, e.g. ``"drift/cosine"``.
-        group: Title of its experiment.
-        label: Heading.
-        cells: Text for each head, in order of layer and head.
-        shown: Whether the page shows it at first.
-        effects: Whether its numbers are changes of a score, whose losses the viewer draws from white to dark red.
-    """
-
-    key: str
-    group: str
-    label: str
-    cells: Sequence[str]
-    shown: bool = True
-    effects: bool = False
-
-
-@dataclass(frozen=True)
-class JointTable:
-    """One row for each head, which readers sort, filter and open in the viewer.
-
-    Args:
-        heads: Layer and head of each row.
-        columns: Columns; those of a group follow one another.
-        verdicts: Verdict on each head, as in :mod:`bertsecrets.results.verdicts`, the most needed head first; empty for
-            none.
-
-    Raises:
-        ValueError: If a column has more or fewer cells than there are heads.
-    """
-
-    heads: Sequence[tuple[int, int]]
-    columns: Sequence[JointColumn]
-    verdicts: Mapping[tuple[int, int], str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for column in self.columns:
-            if len(column.cells) != len(self.heads):
-                raise ValueError(f"Column '{column.key}': {len(column.cells)} cells for {len(self.heads)} heads")
-
-    @property
-    def ranks(self) -> dict[tuple[int, int], int]:
-        """Place of each head in the order of need, from 0; heads without a verdict are left out."""
-        return {head: rank for rank, head in enumerate(self.verdicts)}
-
-    @property
-    def groups(self) -> dict[str, bool]:
-        """Title of each experiment, and whether any of its columns is shown at first."""
-        shown: dict[str, bool] = {}
-        for column in self.columns:
-            shown[column.group] = shown.get(column.group, False) or column.shown
-        return shown
-
-
-@dataclass(frozen=True)
 class HeadHistory:
     """One number of every head at the stages of training.
 
@@ -210,7 +153,7 @@ class HeadViewer:
 
     examples: Sequence[ViewerExample]
     start: tuple[int, int] = (0, 0)
-    heads: JointTable | None = None
+    heads: HeadsTogether | None = None
     histories: Sequence[HeadHistory] = ()
     answers: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
@@ -282,7 +225,7 @@ class Section:
     paragraphs: Sequence[str] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[FigureBlock] = ()
-    joint: JointTable | None = None
+    joint: HeadsTogether | None = None
     viewer: HeadViewer | None = None
     highlights: Highlights | None = None
     head: tuple[int, int] | None = None
@@ -493,7 +436,7 @@ class Report:
         return self.viewer is not None or bool(self.maps)
 
     @property
-    def heads(self) -> JointTable | None:
+    def heads(self) -> HeadsTogether | None:
         """The table by whose columns the viewer colours heads."""
         if self.viewer is not None and self.viewer.heads is not None:
             return self.viewer.heads

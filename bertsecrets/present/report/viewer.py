@@ -12,7 +12,8 @@ from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.present.figures.style import DIVERGING, SEQUENTIAL, effect_scale
-from bertsecrets.present.report.content import HeadHistory, JointTable, Overview, ViewerExample
+from bertsecrets.present.report.content import HeadHistory, Overview, ViewerExample
+from bertsecrets.present.report.heads import HeadsTogether
 from bertsecrets.results.formatting import MISSING, number, visible
 from bertsecrets.results.verdicts import WORDS
 
@@ -64,21 +65,24 @@ def colour_stops() -> dict[str, list[str]]:
     return {name: [to_hex(colour) for colour in colours(shares)] for name, colours in scales.items()}
 
 
-def head_columns(table: JointTable | None) -> list[Mapping[str, Any]]:
+def head_columns(table: HeadsTogether | None) -> list[Mapping[str, Any]]:
     """The columns by which the viewer colours heads: ``{"label", "cells", "effects"}``, with numbers, texts, or None.
 
-    >>> from bertsecrets.present.report.content import JointColumn
-    >>> table = JointTable([(0, 0), (0, 1)], [JointColumn("drift/cosine", "Drift", "cosine", ["−0.5", "–"])])
-    >>> head_columns(table)
+    >>> from bertsecrets.present.report.heads import HeadColumn
+    >>> head_columns(HeadsTogether([HeadColumn("drift", "Drift", "cosine", "cosine", np.array([[-0.5, np.nan]]))]))
     [{'label': 'Drift: cosine', 'cells': {'0.0': -0.5, '0.1': None}, 'effects': False}]
     """
     if table is None:
         return []
-    heads = [f"{layer}.{head}" for layer, head in table.heads]
     return [
         {
-            "label": visible(f"{column.group}: {column.label}"),
-            "cells": dict(zip(heads, _values(column.cells), strict=True)),
+            "label": visible(f"{column.title}: {column.label}"),
+            "cells": {
+                f"{layer}.{head}": None if text == MISSING else round(value, 3) if column.is_number else visible(text)
+                for (layer, head), value, text in zip(
+                    table.heads, column.value_LH.ravel().tolist(), column.texts, strict=True
+                )
+            },
             "effects": column.effects,
         }
         for column in table.columns
@@ -144,18 +148,6 @@ def overview_data(overview: Overview) -> dict[str, Any]:
 
 def _rounded(value: float) -> float | None:
     return float(f"{value:.4g}") if np.isfinite(value) else None
-
-
-def _values(cells: Sequence[str]) -> list[float | str | None]:
-    defined = [None if cell in (MISSING, "") else cell for cell in cells]
-    try:
-        # What stands behind ± is an error.
-        return [
-            None if cell is None else float(cell.split("±")[0].replace("\N{MINUS SIGN}", "-").replace(",", ""))
-            for cell in defined
-        ]
-    except ValueError:
-        return [None if cell is None else visible(cell) for cell in defined]
 
 
 def words_of(tokens: Sequence[str], special: Sequence[bool] = ()) -> list[int]:
