@@ -9,12 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import binomtest
+from scipy.stats import binomtest, pearsonr, spearmanr
 from torch import Tensor
 from torch.nn import Module
 from torchmetrics import Metric
-from torchmetrics.functional import matthews_corrcoef, pearson_corrcoef
-from torchmetrics.functional.classification import binary_f1_score, multiclass_f1_score
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -25,74 +23,8 @@ from bertsecrets.task_heads.base import TaskHead, output_of
 from bertsecrets.task_heads.metric import Array
 from bertsecrets.task_heads.sequence import SEQUENCE
 
-MetricFunction = Callable[[Tensor, Tensor, Task], Tensor]
-
-
-def _accuracy(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
-    # float64, as a float32 mean of many examples is off in the seventh digit.
-    return (prediction_N == label_N).double().mean()
-
-
-def _f1(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
-    return binary_f1_score(prediction_N, label_N)
-
-
-def _macro_f1(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
-    # Over the classes that are labels or predictions, as in scikit-learn.
-    return multiclass_f1_score(prediction_N.long(), label_N.long(), num_classes=len(task.labels), average="macro")
-
-
-def _auc(ranking_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
-    positive_N = label_N == 1
-    positives, negatives = int(positive_N.sum()), int((~positive_N).sum())
-    if not positives or not negatives:
-        return torch.tensor(math.nan, dtype=torch.float64)
-    # The Mann-Whitney statistic; torchmetrics' curve in float32 loses digits.
-    above = _ranks(ranking_N)[positive_N].sum() - positives * (positives + 1) / 2
-    return above / (positives * negatives)
-
-
-def _matthews(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
-    if _is_constant(prediction_N) or _is_constant(label_N):
-        # 0, as in scikit-learn and GLUE; torchmetrics returns 1 or -1 if all labels are of one class.
-        return torch.zeros((), dtype=torch.float64)
-    return matthews_corrcoef(prediction_N, label_N, task="multiclass", num_classes=len(task.labels))
-
-
-def _pearson(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
-    if _is_constant(prediction_N) or _is_constant(label_N):
-        # Undefined for a constant; torchmetrics returns 0 or NaN, with a warning.
-        return torch.tensor(math.nan, dtype=torch.float64)
-    return pearson_corrcoef(prediction_N.double(), label_N.double())
-
-
-def _spearman(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
-    # spearman_corrcoef of torchmetrics adds 1e-6 to the denominator.
-    return _pearson(_ranks(prediction_N), _ranks(label_N), task)
-
-
-def _ranks(values_N: Tensor) -> Tensor:
-    """Ranks from 1, float64; ties get their mean rank."""
-    _, index_N, count_U = values_N.unique(return_inverse=True, return_counts=True)
-    last_U = count_U.cumsum(0).double()
-    rank_U: Tensor = last_U - (count_U - 1) / 2
-    return rank_U[index_N]
-
-
-def _is_constant(values_N: Tensor) -> bool:
-    return bool((values_N == values_N[0]).all())
-
-
-METRICS: dict[str, MetricFunction] = {
-    "accuracy": _accuracy,
-    "f1": _f1,
-    "macro_f1": _macro_f1,
-    "auc": _auc,
-    "matthews": _matthews,
-    "pearson": _pearson,
-    "spearman": _spearman,
-}
-
+METRICS = ("accuracy", "f1", "macro_f1", "auc", "matthews", "pearson", "spearman")
+"""The metrics of classes and scores."""
 
 _LOSSES = ("log_loss", "neg_log_loss", "cross_entropy", "loss")
 
@@ -135,10 +67,24 @@ def score(prediction_N: Tensor, label_N: Tensor, task: Task, ranking_N: Tensor |
         label_N: Gold labels of the same kind.
         ranking_N: Values by which ``auc`` ranks the examples; None for their predictions.
     """
-    ranking_N = prediction_N if ranking_N is None else ranking_N
-    return {
-        name: METRICS[name](ranking_N if name == "auc" else prediction_N, label_N, task).item() for name in task.metrics
+    # A slow import that checks of the configuration do without.
+    from sklearn import metrics
+
+    gold_N, said_N = label_N.double().numpy(), prediction_N.double().numpy()
+    compute: dict[str, Callable[[], float]] = {
+        "accuracy": lambda: metrics.accuracy_score(gold_N, said_N),
+        "f1": lambda: metrics.f1_score(gold_N, said_N, zero_division=0),
+        "macro_f1": lambda: metrics.f1_score(gold_N, said_N, average="macro", zero_division=0),
+        "auc": lambda: metrics.roc_auc_score(gold_N, said_N if ranking_N is None else ranking_N.double().numpy()),
+        "matthews": lambda: metrics.matthews_corrcoef(gold_N, said_N),
+        "pearson": lambda: pearsonr(gold_N, said_N).statistic,
+        "spearman": lambda: spearmanr(gold_N, said_N).statistic,
     }
+    undefined = {"auc": math.nan} if np.ptp(gold_N) == 0 else {}
+    if np.ptp(gold_N) == 0 or np.ptp(said_N) == 0:
+        # 0, as in scikit-learn and GLUE, which warn.
+        undefined |= {"matthews": 0.0, "pearson": math.nan, "spearman": math.nan}
+    return {name: undefined[name] if name in undefined else float(compute[name]()) for name in task.metrics}
 
 
 def score_logits(logits_NC: Tensor, label_N: Tensor, task: Task) -> dict[str, float]:
