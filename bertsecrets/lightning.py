@@ -25,6 +25,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch import nn
 from transformers import PreTrainedModel
 
+from bertsecrets.ablation.forecast import duration
 from bertsecrets.ablation.own_outcome import Group, OwnMetric, logits_and_labels
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import DisableAnalysis
@@ -378,7 +379,20 @@ class DisableHeads(AnalyseHeads):
         own |= {"group": group, "classes": classes}
         called = metric if isinstance(metric, str | None) else getattr(metric, "name", getattr(metric, "__name__", ""))
         name = f"{' '.join(plans)} {analysis.settings.mode} {called}"
+        self._disable = analysis
         super().__init__(analysis, name=name, outcome=outcome, metric=metric, **own)
+
+    def examples(
+        self, trainer: pl.Trainer, module: pl.LightningModule, last: bool
+    ) -> tuple[Context, dict[str, SetScores], str]:
+        context, scores, answer = super().examples(trainer, module, last)
+        if context.outcome is not None and not trainer.sanity_checking:
+            variants = len(self._disable.variants(context.encoder))
+            rank_zero_info(
+                f"Disabling {variants:,} variants, each with a pass of the module over {len(context.split):,} "
+                f"examples: about {duration(variants * self.own.seconds)}."
+            )
+        return context, scores, answer
 
 
 class CaptureMaps(AnalyseHeads):

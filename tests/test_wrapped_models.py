@@ -5,14 +5,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from data.toy import wordpiece
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from trainings import tiny_classifier
 
 import bertsecrets as bs
+from bertsecrets.errors import UserError
 from bertsecrets.models.sharding import shard
 
 TEXTS = ["the cat sat", "a dog ran to the cat", "the dog", "a cat sat", "the cat ran"]
@@ -34,6 +37,8 @@ def analyse(rank: int, folder: Path) -> None:
         rows, grid = results(model)
         rows.to_parquet(folder / f"{name}{rank}.parquet")
         torch.save((grid.value_LHC, grid.stderr_LHC, grid.count_LHC), folder / f"{name}{rank}.pt")
+    with pytest.raises(UserError, match=r"sharded by FullyShardedDataParallel.*; load its saved weights"):
+        results(FullyShardedDataParallel(tiny_classifier(), device_id=torch.device("cpu")))
     distributed.destroy_process_group()
 
 

@@ -1,6 +1,7 @@
 """Support for any LightningModule: locate its encoder, record its inputs, score its examples and store the findings."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence, Sized
 from copy import deepcopy
 from functools import partial
@@ -94,6 +95,8 @@ class OwnModule:
         self.group, self.classes = group, classes
         self.notes: tuple[str, ...] = ()
         """Sentences for the page on the examples that were scored last."""
+        self.seconds = 0.0
+        """Duration of the module's pass over the examples that were scored last."""
 
     def holder(self, module: nn.Module) -> nn.Module:
         """The part of the module that contains only this encoder.
@@ -225,7 +228,9 @@ class OwnModule:
         def groups(step: RecordedStep, count: int) -> Tensor | None:
             return groups_of(self.group, step.batch, step.index_B, count)
 
+        started = time.monotonic()
         examples = OutcomeExamples(steps, score, groups)
+        self.seconds = time.monotonic() - started
         answers_NC, label_N, group_N = examples.collected()
         task = task_of(_name(module), answers_NC, label_N, self.metric, self._class_names(module, answers_NC))
         notes = []

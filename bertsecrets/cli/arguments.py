@@ -388,7 +388,10 @@ def own_data(invocation: Invocation) -> list[str]:
     # A file with a word in each line numbers its columns.
     columns = {key: own[key] for key in ("text", "label") if key in own}
     config = SourceConfig.read("data", {"source": source, **columns, **section, **moved})
-    facts = inferred_task(config, split, 0 if outputs is None else len(outputs))
+    kind = values.get("task.kind")
+    facts = inferred_task(
+        config, split, 0 if outputs is None else len(outputs), kind if isinstance(kind, str) else None
+    )
     if outputs is not None and "labels" in facts and "task.labels" not in settings:
         facts["labels"] = all_classes(facts["labels"], outputs)
     added = {f"data.{key}": value for key, value in moved.items()}

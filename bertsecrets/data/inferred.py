@@ -15,6 +15,7 @@ from bertsecrets.data.sources.table import FileSource, HubSource, class_names
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
+from bertsecrets.task_heads import TASK_HEADS
 from bertsecrets.task_heads.labels import CHOICE, IGNORED, MASKED, TOKENS, parts_of_tag
 
 MOST_CLASSES = 100
@@ -41,13 +42,16 @@ _LONGEST_NAME = 60
 _LONGEST_CLASS = 100
 
 
-def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int = 0) -> dict[str, Any]:
+def inferred_task(
+    config: SourceConfig, otherwise: str = HELD_OUT, outputs: int = 0, kind: str | None = None
+) -> dict[str, Any]:
     """The keys of a ``conf/task`` that describe a data set: its name, columns, classes or range of scores, and metrics.
 
     Args:
         config: With ``source`` a format of files or ``hub``, and the names of the columns.
         otherwise: The split to evaluate on if the data have no evaluation rows: ``held_out`` or ``all``.
         outputs: Number of outputs of the model to be used; if two or more, whole numbers are classes. 0 if unknown.
+        kind: The kind of task, if chosen; one that makes labels of the texts needs no label column.
 
     Raises:
         UserError: If the data cannot be read or lack a column, the labels are neither classes nor scores, or a text
@@ -60,8 +64,8 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
             "them."
         )
     if config.source == TEXT:
-        return _of_text(config, otherwise)
-    layout, source, task = _source(config, texts)
+        texts, kind = [TEXT], kind or MASKED
+    layout, source, task = _source(config, texts, kind)
     splits = source.splits()
     if TRAIN not in splits:
         raise UserError(f"{_sentence(source.name)} has no split 'train'; {choices(TRAIN, splits)}.")
@@ -72,8 +76,15 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
                 f"{_sentence(source.name)} has no column '{column}'; {choices(column, train.column_names)}."
             )
     where = f"Column '{config.label}' of {source.name}"
-    evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
+    makes_labels = source.task.head.makes_labels
+
+    def can_evaluate(split: str) -> bool:
+        return split in splits and (makes_labels or _labelled(splits[split], config.label))
+
+    evaluated = next(filter(can_evaluate, _EVALUATED), None)
     common = {"texts": len(texts), **task, **layout, "evaluation": {"val": evaluated or otherwise}}
+    if makes_labels:
+        return {**common, "kind": kind, "metrics": []}
     if _is_list(train.features[config.label]):
         judged = [splits[split] for split in (TRAIN, evaluated) if split]
         tags = _tags([split[config.label] for split in judged], train, config, where)
@@ -105,21 +116,9 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int 
     return {**common, **target}
 
 
-def _of_text(config: SourceConfig, otherwise: str) -> dict[str, Any]:
-    """The keys of a task on plain text, whose words are predicted."""
-    if config.path is None:
-        raise UserError("data=text needs data.path=<file with a text in each line, or folder of .txt files>.")
-    return {
-        "name": _name(Path(config.path).stem),
-        "kind": MASKED,
-        "metrics": [],
-        "texts": 1,
-        "table": {"texts": [TEXT], "label": config.label},
-        "evaluation": {"val": otherwise if config.eval_path is None else VALIDATION},
-    }
-
-
-def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], FileSource | HubSource, dict[str, Any]]:
+def _source(
+    config: SourceConfig, texts: list[str], kind: str | None
+) -> tuple[dict[str, Any], FileSource | HubSource, dict[str, Any]]:
     """The layout of a task on some data, their source, and the task's name."""
     columns: dict[str, Any] = {"texts": texts, "label": config.label}
     if config.choices is not None:
@@ -127,7 +126,9 @@ def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], Fil
     if config.source in FILES:
         if config.path is None:
             raise UserError(
-                f"data={config.source} needs data.path=<file>; name its columns with data.text and data.label."
+                "data=text needs data.path=<file with a text in each line, or folder of .txt files>."
+                if config.source == TEXT
+                else f"data={config.source} needs data.path=<file>; name its columns with data.text and data.label."
             )
         layout: dict[str, Any] = {"table": columns}
         short = Path(config.path).stem
@@ -140,7 +141,8 @@ def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], Fil
         short = name.rpartition("/")[2] if config.dataset is not None else Path(name).expanduser().resolve().name
     named = {"name": _name(short)}
     # What its labels are is not known before they are read.
-    provisional = Task.read("task", {**named, "metrics": [], "texts": len(texts), **layout})
+    of_texts = {"kind": kind} if kind and kind in TASK_HEADS and TASK_HEADS[kind].makes_labels else {}
+    provisional = Task.read("task", {**named, "metrics": [], "texts": len(texts), **layout, **of_texts})
     source = make_source(config, provisional.model_copy(update={"evaluation": {}}))
     assert isinstance(source, (FileSource, HubSource))
     return layout, source, named

@@ -380,8 +380,14 @@ def sorted_scores(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
     return answers_BC[:, 0].bfloat16(), label_B if module.global_step else label_B * 0
 
 
-def test_scores_in_half_precision_that_are_all_one_before_training(tmp_path: Path) -> None:
-    trainer(tmp_path, DisableHeads(outcome=sorted_scores, folder=tmp_path / "heads"), epochs=1).fit(Mine(), *loaders())
+def test_scores_in_half_precision_that_are_all_one_before_training(tmp_path: Path, caplog: Any) -> None:
+    own = DisableHeads(outcome=sorted_scores, folder=tmp_path / "heads")
+    with caplog.at_level("INFO", "pytorch_lightning"):
+        trainer(tmp_path, own, epochs=1).fit(Mine(), *loaders())
+    said = [line for line in caplog.messages if line.startswith("Disabling")]
+    expected = f"Disabling {LAYERS * HEADS + LAYERS} variants, each with a pass of the module over 60 examples: about "
+    assert len(said) == 1
+    assert said[0].startswith(expected)
     assert set(pd.read_parquet(tmp_path / "heads/ablation.parquet")["count"]) == {60}
 
 

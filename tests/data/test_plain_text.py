@@ -49,6 +49,22 @@ def test_the_files_of_a_folder_are_documents(tmp_path: Path) -> None:
     assert [row.group == rows[0].group for row in rows] == [True, True, False]
 
 
+@pytest.mark.parametrize("source", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_a_table_of_texts_alone_has_masked_words(source: str, evaluated: bool, tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_dict({"said": ["a cat sat", "a dog"]})
+    path, other = tmp_path / f"train.{source}", tmp_path / f"other.{source}"
+    for file, part in ((path, rows), (other, datasets.Dataset.from_dict({"said": ["it ran"]}))):
+        {"csv": part.to_csv, "jsonl": part.to_json, "parquet": part.to_parquet}[source](file)
+    own = config(path, source=source, text="said", eval_path=str(other) if evaluated else None)
+    with pytest.raises(UserError, match="has no column 'label'"):
+        inferred_task(own)
+    task = task_from_config({**inferred_task(own, "all", kind="masked"), "training": TRAINING})
+    assert (task.kind, task.evaluation) == ("masked", {"val": "validation" if evaluated else "all"})
+    found = [(row.texts, row.label) for row in make_source(own, task).examples(task.evaluation["val"])]
+    assert found == [(("it ran",), None)] if evaluated else [(("a cat sat",), None), (("a dog",), None)]
+
+
 def test_what_has_no_text_or_needs_labels_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "empty.txt"
     path.write_text("\n \n", "utf-8")
