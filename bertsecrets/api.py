@@ -24,7 +24,7 @@ from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.analysis import Context, find
 from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid, Text
 from bertsecrets.attention.modes import ModeNeed, find_mode
-from bertsecrets.attention.self_check import check_answers, check_wrapper
+from bertsecrets.attention.self_check import check_answers
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.classes import are_unnamed, match_classes, matched_sentence, name_of_number, names_of
 from bertsecrets.data.example import Annotation, Example
@@ -54,7 +54,7 @@ from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING
 from bertsecrets.settings import CONF, meanings, shown
 from bertsecrets.task_heads import kind_of
 from bertsecrets.task_heads.answers import AnswerHead
-from bertsecrets.task_heads.base import TaskHead, output_of
+from bertsecrets.task_heads.base import TaskHead
 from bertsecrets.task_heads.choice import ChoiceHead, chooses
 from bertsecrets.task_heads.labels import Answers
 from bertsecrets.task_heads.masked import MaskedHead
@@ -366,83 +366,45 @@ def disable(
     ablation = AblationSettings.read("settings", settings)
     if reference_labels is not None and reference_texts is None:
         raise UserError("reference_labels is given without reference_texts; give both or neither.")
+    tags_words = _tags_words(unwrap(model))
+    if tags_words and reference_texts is not None and reference_labels is None:
+        raise UserError("reference_texts is given without the tags of its words; give reference_labels too.")
     if isinstance(plans, str) or not isinstance(plans, Iterable):
         example = plans if isinstance(plans, str) else "heads"
         raise UserError(f"plans is {plans!r}; give a list, e.g. ['{example}'].")
     if not list(plans):
         raise UserError(f"plans is empty; name at least one of {', '.join(_PLANS)}.")
-    texts = _listed(texts)
-    if _tags_words(unwrap(model)):
-        return _tagged_disabled(
-            *(model, tokenizer, texts, labels, plans, metric, group, reference_texts, reference_labels),
-            batch_size=batch_size,
-            max_length=max_length,
-            ablation=ablation,
-        )
-    of_masked = kind_of(type(unwrap(model)).__name__) is MaskedHead
-    values: Sequence[Any]
-    if of_masked:
-        values, task = [None] * len(texts), _masked_words(texts, labels, metric)
-    else:
-        values = known = _labels(unwrap(model), texts, labels, "texts")
-        task = _task(unwrap(model), texts, known, metric)
-    labelled = list(zip(texts, values, strict=True))
-    if isinstance(unwrap(model), SentenceEmbedder):
+    texts, network = _listed(texts), unwrap(model)
+    embeds = isinstance(network, SentenceEmbedder)
+    if embeds:
         check_embedder_mode(ablation)
-        longest = _longest(unwrap(model), max_length)
-        examples = _grouped(_examples(model, tokenizer, labelled, None), group)
-        sentences = EncodedSplit(examples, tokenizer, longest, head=SIMILARITY)  # type: ignore[arg-type]
-        context = Context.of_split(model, task, sentences, _whole(batch_size, "batch_size"))
-        check_answers(model, sentences[[0]].to(unwrap(model).device).inputs())
-        return _disabled(context, plans, ablation)
-    split = _encode(model, tokenizer, labelled, None, max_length, task.head, group=group)
-    inputs = split[[0]].to(unwrap(model).device).inputs()
-    if of_masked:
-        with torch.no_grad():
-            check_wrapper(model, inputs, output_of(unwrap(model), inputs))
+    if tags_words:
+        task, split = _tagged(model, tokenizer, texts, labels, max_length, metric, group)
     else:
-        check_answers(model, inputs)
+        values: Sequence[Any] = [None] * len(texts)
+        if kind_of(type(network).__name__) is MaskedHead:
+            task = _masked_words(texts, labels, metric)
+        else:
+            values = _labels(network, texts, labels, "texts")
+            task = _task(network, texts, values, metric)
+        head = SIMILARITY if embeds else task.head
+        labelled = list(zip(texts, values, strict=True))
+        split = _encode(model, tokenizer, labelled, None, max_length, head, group=group)
+    check_answers(model, split[[0]].to(network.device).inputs())
     references = split
     if reference_texts is not None:
-        reference_texts = _listed(reference_texts)
-        reference_values: list[Any] = [None] * len(reference_texts)
-        if reference_labels is not None:
-            reference_values = [*_labels(unwrap(model), reference_texts, reference_labels, "reference_texts")]
-        reference = list(zip(reference_texts, reference_values, strict=True))
-        references = _encode(model, tokenizer, reference, None, max_length, task.head)
+        others = _listed(reference_texts)
+        values = [None] * len(others)
+        if tags_words:
+            _, references = _tagged(model, tokenizer, others, reference_labels, max_length)
+        else:
+            if reference_labels is not None:
+                values = _labels(network, others, reference_labels, "reference_texts")
+            labelled = list(zip(others, values, strict=True))
+            references = _encode(model, tokenizer, labelled, None, max_length, split.head)
     elif ModeNeed.FITTED_OUTPUTS in find_mode(ablation.mode).needs:
         raise UserError(
             f"Mode '{ablation.mode}' is fitted on examples other than the evaluated ones; give reference_texts and "
-            "reference_labels."
-        )
-
-    context = Context.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)
-    return _disabled(context, plans, ablation)
-
-
-def _tagged_disabled(
-    model: nn.Module,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[Any],
-    labels: Any,
-    plans: Sequence[str],
-    metric: str | None,
-    group: Sequence[Any] | None,
-    reference_texts: Sequence[Any] | None,
-    reference_labels: Any,
-    *,
-    batch_size: int,
-    max_length: int | None,
-    ablation: AblationSettings,
-) -> DisabledHeads:
-    """:func:`disable` for a model that tags words."""
-    task, split = _tagged(model, tokenizer, texts, labels, max_length, metric, group)
-    references = split
-    if reference_texts is not None and reference_labels is not None:
-        _, references = _tagged(model, tokenizer, _listed(reference_texts), reference_labels, max_length)
-    elif reference_texts is not None or ModeNeed.FITTED_OUTPUTS in find_mode(ablation.mode).needs:
-        raise UserError(
-            f"Reference examples for mode '{ablation.mode}' need words and tags; give reference_texts and "
             "reference_labels."
         )
     context = Context.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)
@@ -503,7 +465,7 @@ def _tagged(
     if len(cut) > len(examples):
         notes.append(f"Sentences of more than {longest} tokens are cut between words into windows.")
     for note in filter(None, notes):
-        warnings.warn(note, stacklevel=4)
+        warnings.warn(note, stacklevel=3)
     return task, EncodedSplit(cut, tokenizer, longest, head=head)  # type: ignore[arg-type]
 
 

@@ -17,6 +17,7 @@ from bertsecrets.models.encoder import Encoder, describe, evaluating, same_logit
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.task_heads import kind_of
 from bertsecrets.task_heads.base import output_of
+from bertsecrets.task_heads.masked import MaskedHead
 from bertsecrets.task_heads.sequence import SequenceHead, logits_of
 
 _LENGTHS = (9, 6)
@@ -76,7 +77,7 @@ def check_answers(model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
         kind = kind_of(type(network).__name__) or SequenceHead
         logits = logits_of(network, inputs) if kind.classifies else output_of(network, inputs)
     outputs, said = logits.shape[-1], network.config.num_labels
-    if outputs != said and not kind.in_parts and not isinstance(network, SentenceEmbedder):
+    if outputs != said and not (kind.in_parts or kind is MaskedHead or isinstance(network, SentenceEmbedder)):
         raise UserError(
             f"{type(network).__name__} gives {outputs} outputs per text, but its config.num_labels is {said}; set "
             f"<model>.config.num_labels = {outputs}."
