@@ -386,7 +386,8 @@ def tables(out: Path) -> list[dict[str, Any]]:
         runs, _ = find_runs(folders)
         page, written = read_page(page_files()[name.partition(" ")[0]]), out / "pages" / name
         page.write(runs, written)
-        for section in page.report(runs).sections:
+        report, _ = page.report(runs)
+        for section in report.sections:
             rows += _rows(name, section)
     folders = finished(out, ["minilm-mrpc-[0-9]"])
     if folders:

@@ -9,8 +9,10 @@ import pytest
 from scipy import stats
 
 from benchmarks import screened
-from bertsecrets.papers.scores import Scores, score_table
-from bertsecrets.papers.shows import published
+from bertsecrets.papers.lines import tables
+from bertsecrets.papers.names import page_files
+from bertsecrets.papers.page import read_page
+from bertsecrets.papers.scores import mean_gain, score_line
 from bertsecrets.papers.statements.judge import FAILS, HOLDS, UNTOLD, VERDICTS
 from bertsecrets.papers.statements.statement import read_statements
 from docs import fills
@@ -102,30 +104,30 @@ def test_a_time_is_the_median_of_the_runs_that_fit(results: dict[str, Any]) -> N
 
 def test_table_1_is_that_of_the_stored_scores() -> None:
     papers = fills.stored("papers")
-    theirs = published("kovaleva2019")
+    page = read_page(page_files()["kovaleva2019"])
+    theirs = page.settings.published
 
     def of(runs: list[Any], metric: str) -> list[float]:
         return [run["model"][metric] for run in runs]
 
-    tasks = []
+    lines: list[dict[str, Any]] = []
     for task in sorted({name.split("-")[1] for name in papers["scores"] if re.fullmatch(r"minilm-\w+-\d", name)}):
-        runs, random, untrained = (
-            [score for name, score in papers["scores"].items() if re.fullmatch(pattern, name)]
-            for pattern in (rf"minilm-{task}-\d", f"minilm-{task}-random", f"untrained-{task}")
-        )
-        tasks.append(
-            [
-                Scores(
-                    *(task, metric, of(runs, metric), of(random, metric), of(untrained, metric)),
-                    float("nan") if constant is None else constant,
-                    theirs["scores"][task].get(metric, ()),
-                    runs[0]["count"],
-                    theirs["development"][task],
-                )
-                for metric, constant in runs[0]["constant"].items()
-            ]
-        )
-    computed = score_table(tasks)
+        of_start = {
+            start: [score for name, score in papers["scores"].items() if re.fullmatch(pattern, name)]
+            for start, pattern in (
+                ("pretrained", rf"minilm-{task}-\d"),
+                ("random", f"minilm-{task}-random"),
+                ("untrained", f"untrained-{task}"),
+            )
+        }
+        first, *_ = of_start["pretrained"]
+        for metric, constant in first["constant"].items():
+            values = {start: of(runs, metric) for start, runs in of_start.items()}
+            published = theirs["scores"][task].get(metric, ())
+            line = score_line(metric, values, first["count"], published, theirs["development"][task])
+            lines.append({"task": task, "metric": metric, "constant": constant, **line})
+    [show] = page.settings.sections[0].show
+    [computed] = tables([*lines, *mean_gain(lines)], show["columns"], "Table 1")
     table = next(table for table in papers["tables"] if table["caption"] == "Table 1")
     assert (table["header"], table["rows"]) == (list(computed.header), [list(row) for row in computed.rows])
 

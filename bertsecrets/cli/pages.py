@@ -11,7 +11,7 @@ from bertsecrets.cli.settings import read_compare
 from bertsecrets.errors import UserError
 from bertsecrets.keys import GalleryKeys, PlanKeys, ReportKeys
 from bertsecrets.pages.power_page import PowerPlan, plan_runs
-from bertsecrets.papers.names import LEDGER, page_files, page_name
+from bertsecrets.papers.names import page_files, page_name
 from bertsecrets.papers.page import find_page
 from bertsecrets.present.console import print_lines
 from bertsecrets.reporting.comparison import write_comparison
@@ -145,7 +145,7 @@ def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None 
         same_size = len({run.size for run in runs if run.size is not None}) < 2
         pages.append(write_comparison(runs, unfinished, target, heads=same_size, trusted=trusted or ()))
     requested = page_name(paper)
-    for name in dict.fromkeys((*page_files(), LEDGER, *([requested] if requested else []))):
+    for name in dict.fromkeys((*page_files(), *([requested] if requested else []))):
         page = find_page(name)
         # An existing page would show an earlier state of the runs.
         if name == requested or (target / page.file).is_file():

@@ -1,15 +1,11 @@
-"""The page of all statements, and its tables in Markdown and as data."""
+"""Tables and sections of statements with their verdicts, also in Markdown and as data."""
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import Studied
-from bertsecrets.papers.names import is_path
 from bertsecrets.papers.statements.judge import (
     EMBEDDINGS,
     UNTOLD,
@@ -18,106 +14,22 @@ from bertsecrets.papers.statements.judge import (
     Entry,
     counted,
     depends_on,
-    expected_false,
-    judged,
     subjects,
     tallied,
 )
-from bertsecrets.papers.statements.statement import check_names
 from bertsecrets.papers.statements.test import interval_in_words
-from bertsecrets.present.report.content import NextStep, Report, Section, Table
-from bertsecrets.present.report.page import write_report
-from bertsecrets.reporting.runs import FinishedRun, left_out
-from bertsecrets.results.files import write_text
+from bertsecrets.present.report.content import NextStep, Section, Table
+from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import MISSING, listed, p_value
 from bertsecrets.results.run import code_of
 
 MARKDOWN = "statements.md"
-"""File of the tables in Markdown, next to the page."""
+"""File of the tables in Markdown, next to the page of all statements."""
 STORED = "statements.json"
-"""File of the verdicts with their numbers, next to the page."""
+"""File of the verdicts with their numbers, next to the page of all statements."""
 
 
-@dataclass(frozen=True)
-class Ledger:
-    """The page of all statements.
-
-    Args:
-        names: Ids of the statements to test, or paths of their files; empty for all statements of the package.
-        file: File name of the page.
-        sizes_may_differ: Statements are tested on each model separately, so models of several sizes can share a page.
-    """
-
-    names: tuple[str, ...] = ()
-    file: str = "statements.html"
-    sizes_may_differ: bool = True
-
-    def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
-        """Write the page and its Markdown into a folder; returns the page.
-
-        Args:
-            runs: At least one finished run.
-            folder: Created if missing.
-            unfinished: Names of the unfinished runs, which are skipped.
-
-        Raises:
-            UserError: If a statement is unknown or invalid, or refers to a column that does not exist.
-        """
-        check_names(self.names)
-        models, judgement = judged(runs, [name for name in self.names if is_path(name)])
-        shown = [Path(name).stem if is_path(name) else name for name in self.names] or list(judgement)
-        entries = [judgement[name] for name in dict.fromkeys(shown)]
-        tuned = subjects(models, "tuned")
-        notes = [
-            *counts_in_words(entries),
-            # The rate is controlled over all statements, not a subset.
-            *([] if self.names else [expected_false([(c.p_value, c.over_seeds) for e in entries for c in e.cells])]),
-            *unlearned_in_words(models),
-            *objectives_in_words(models),
-            *versions_in_words(runs),
-            *left_out(unfinished),
-        ]
-        # Statements with a verdict come first; explicitly listed statements keep their order.
-        listed = entries if self.names else sorted(entries, key=lambda entry: VERDICTS.index(entry.verdict))
-        sections = [_section(entry) for entry in listed]
-        # Sections 1 and 2 are the overview and the table by model.
-        links = [f"#section-{index + 3}" for index in range(len(listed))]
-        report = Report(
-            title=_title(entries),
-            subtitle=f"{len(entries)} statements, from {len(runs)} run{'s' * (len(runs) > 1)}",
-            facts=[
-                ("models", ", ".join(sorted({subject.model for subject in tuned})) or MISSING),
-                (
-                    "fine-tuned",
-                    "; ".join(f"{s.name} ({', '.join(sheet.name for sheet in s.sheets)})" for s in tuned if s.sheets)
-                    or MISSING,
-                ),
-            ],
-            notes=notes,
-            sections=[
-                Section(
-                    "All statements",
-                    tables=[overview(listed, "All statements; click one to see how it was tested", links)],
-                ),
-                Section(
-                    "By model and task",
-                    paragraphs=_dependences(entries)
-                    or ["No statement significantly holds in one model and fails in another."],
-                    tables=[_by_subject(listed, links)],
-                ),
-                *sections,
-                _READING,
-            ],
-            steps=_steps(listed),
-            wide=True,
-        )
-        write_report(folder / self.file, report)
-        write_text(folder / MARKDOWN, markdown(entries, notes))
-        write_text(folder / STORED, json.dumps(stored(entries, runs), indent=1, ensure_ascii=False))
-        return folder / self.file
-
-
-def _steps(entries: Sequence[Entry]) -> list[NextStep]:
+def steps(entries: Sequence[Entry]) -> list[NextStep]:
     """The commands that would supply missing numbers, ordered by the number of statements they serve."""
     lacking: dict[str, list[str]] = {}
     for entry in entries:
@@ -130,13 +42,11 @@ def _steps(entries: Sequence[Entry]) -> list[NextStep]:
     ]
 
 
-def _title(entries: Sequence[Entry]) -> str:
-    """How many statements hold and how many do not, where any has a verdict."""
+def answer(entries: Sequence[Entry]) -> str:
+    """How many statements hold and how many do not; empty if none has a verdict."""
     told = [entry.verdict for entry in entries if measured(entry) and entry.verdict != UNTOLD]
-    if not told:
-        return "None of these published statements about heads can be judged from these runs"
     statements = f"{len(entries)} published statement{'s' * (len(entries) > 1)} about heads"
-    return f"Of {statements}, {listed(counted(told))}"
+    return f"Of {statements}, {listed(counted(told))}" if told else ""
 
 
 def counts_in_words(entries: Sequence[Entry]) -> list[str]:
@@ -247,15 +157,15 @@ def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
     for entry in entries:
         words, *cells = _judged(entry, "<br>")
         lines.append(_line([f"{words} (`{entry.statement.name}`)", *cells]))
-    sentences = [f"- {sentence}" for sentence in _dependences(entries)] or ["No dependence found in these runs."]
+    sentences = [f"- {sentence}" for sentence in dependences(entries)] or ["No dependence found in these runs."]
     lines += ["", "### What depends on the model, the task or the seed", "", *sentences]
-    table = _by_subject(entries, [])
+    table = by_subject(entries)
     lines += ["", "### By model and task", "", _line(table.header), f"|{'---|' * len(table.header)}"]
     lines += [_line(row) for row in table.rows]
     return "\n".join(lines) + "\n"
 
 
-def _dependences(entries: Sequence[Entry]) -> list[str]:
+def dependences(entries: Sequence[Entry]) -> list[str]:
     """Each statement followed by the sentences on what it depends on."""
     return [f"{entry.statement.statement} {sentence}" for entry in entries for sentence in depends_on(entry)]
 
@@ -328,7 +238,8 @@ def verdicts(entry: Entry) -> str:
     return "; ".join(f"{verdict} ({', '.join(names[verdict])})" for verdict in VERDICTS if verdict in names)
 
 
-def _by_subject(entries: Sequence[Entry], links: Sequence[str]) -> Table:
+def by_subject(entries: Sequence[Entry], links: Sequence[str] = ()) -> Table:
+    """A table of verdicts by model and task."""
     subjects = sorted({(cell.model, cell.task) for entry in entries for cell in entry.cells})
     rows = []
     for entry in entries:
@@ -343,7 +254,24 @@ def _by_subject(entries: Sequence[Entry], links: Sequence[str]) -> Table:
     )
 
 
+def statement_sections(entries: Sequence[Entry]) -> list[Section]:
+    """All statements, their verdicts by model and task, and a section for each: the first sections of a page."""
+    links = [f"#section-{index + 3}" for index in range(len(entries))]
+    return [
+        Section(
+            "All statements", tables=[overview(entries, "All statements; click one to see how it was tested", links)]
+        ),
+        Section(
+            "By model and task",
+            paragraphs=dependences(entries) or ["No statement significantly holds in one model and fails in another."],
+            tables=[by_subject(entries, links)],
+        ),
+        *map(_section, entries),
+    ]
+
+
 def _section(entry: Entry) -> Section:
+    """How a statement was tested, and its numbers by model and task."""
     statement = entry.statement
     one_sided = f" {statement.one_sided}" if statement.one_sided else ""
     tolerance = (
@@ -367,7 +295,7 @@ def _section(entry: Entry) -> Section:
             f"{statement.source} ({statement.language}): {statement.words}",
             f"Measured in the source: {statement.there} {statement.published}",
             f"Measured here: {statement.here}",
-            f"The number is the {statement.test.called or statement.test.number}{_STATES[statement.about]}. The "
+            f"The number is the {statement.test.number}{_STATES[statement.about]}. The "
             f"statement holds if it is {statement.test.condition}.{tolerance}{one_sided}",
             *([f"Reason for this test: {statement.why}"] if statement.why else []),
             *depends_on(entry),
@@ -403,24 +331,3 @@ def _row(cell: Cell) -> list[str]:
         cell.verdict,
         "; ".join([*details, *filter(None, (cell.reason, cell.left_out))]),
     ]
-
-
-_READING = Section(
-    "How to read this page",
-    paragraphs=[
-        "Each statement is tested as a number above or below a threshold. It holds, or does not hold, if a two-sided "
-        "test shows on which side the number is; otherwise the verdict is “cannot be told”. P-values are corrected "
-        "for multiple comparisons over all statements, models and tasks, separately for tests over seeds and tests "
-        "of single models (false discovery rate of 5 %, Benjamini and Hochberg 1995); intervals are not corrected. "
-        "With several seeds, the interval is over seeds and examples, and wide if there are only two; with one seed, "
-        "it is over examples, and the verdict applies to this model only. The interval of a rank correlation is over "
-        "heads (and seeds) and includes the dependence of both numbers on depth; the interval of an agreement "
-        "between seeds or tasks is over layers.",
-        "The joint error of many heads assumes that all errors have the same sign; the interval of the best head is "
-        "simultaneous over all heads. Noise lowers rank correlations: a statement that a correlation is below a "
-        "threshold holds only if the numbers are reliable enough to detect a higher one. Statements about the model "
-        "before fine-tuning are tested on the sentences of a task. A model that does not significantly beat the "
-        "majority baseline is not tested. Models fine-tuned under a control are excluded. Layers and heads are "
-        "counted from 0.",
-    ],
-)

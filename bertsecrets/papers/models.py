@@ -44,7 +44,6 @@ ANY_MODEL = f"checkpoint={BEFORE_TRAINING}"
 _NO_CONTROL = " · no control"
 _SUBJECT = ("task", "model")
 """The factors that are shown wherever they vary."""
-_RETRAINED = (("optimizer", "learning_rate"), ("trainer", "max_epochs"))
 
 Ready = Callable[[MeasureView], bool]
 
@@ -135,10 +134,17 @@ class Group(Condition):
         """The name for a panel, with a note if nothing was learned."""
         return self.name + " (not learned)" * (self.learned is False)
 
-    def layer_means(self, measure: str, column: str) -> NDArray[np.float64] | None:
-        """Mean over seeds and heads, ``[layers]``; None if no model has the column."""
+    def columns(self, measure: str) -> list[str]:
+        """The columns that any seed has at its last step."""
+        replicates = self.replicates(measure)
+        views = () if replicates is None else replicates.views
+        return sorted({column.name for view in views for column in view.columns if view.has(column.name)})
+
+    def mean(self, measure: str, column: str) -> NDArray[np.float64]:
+        """Mean over seeds of one of :meth:`columns`, ``[layers, heads]``."""
         grids = self.grids(measure, column)
-        return None if grids is None else np.asarray(np.nanmean(grids.value_RLH, axis=(0, 2)))
+        assert grids is not None
+        return np.asarray(grids.value_RLH.mean(axis=0))
 
     def views(self, experiment: str, *columns: str, ready: Ready = lambda view: True) -> list[MeasureView]:
         """An experiment's views with given columns, one per learner that has them."""
@@ -177,13 +183,15 @@ class Group(Condition):
 
     def retrain(self, settings: str) -> str:
         """The command that repeats the training of the first model with other settings, as far as it is recorded."""
-        config = self.config
-        words = [*task_settings(config), *model_settings(config), *data_settings(config)]
+        config, words = self.config, text_settings(self.config) + model_settings(self.config)
         if self.models[0].training is not None:
-            values = ((key, (config.get(key[0]) or {}).get(key[1])) for key in _RETRAINED)
-            words += [f"{section}.{name}={value}" for (section, name), value in values if value is not None]
-            size = (config["task"].get("training") or {}).get("batch_size")
-            words += [] if size is None else [f"task.training.batch_size={size}"]
+            training = config["task"].get("training") or {}
+            values = {
+                "optimizer.learning_rate": (config.get("optimizer") or {}).get("learning_rate"),
+                "trainer.max_epochs": (config.get("trainer") or {}).get("max_epochs"),
+                "task.training.batch_size": training.get("batch_size"),
+            }
+            words += [f"{name}={value}" for name, value in values.items() if value is not None]
         words.append(f"seed={self.models[0].seed}")
         return f"python -m bertsecrets train {shlex.join(words)} {settings}".strip()
 
@@ -201,24 +209,24 @@ def model_settings(config: Mapping[str, Any]) -> list[str]:
     return [f"model={_FOLDER}", *(f"model.{key}={typed(model[key])}" for key in keys if model.get(key) is not None)]
 
 
-def task_settings(config: Mapping[str, Any]) -> list[str]:
-    """The command setting for a run's task; empty if it was inferred from the user's own data."""
+def text_settings(config: Mapping[str, Any]) -> list[str]:
+    """The command settings for a run's task, unless it was inferred from the user's own data, and for its data, without
+    controls.
+    """
     task, data = config["task"], config.get("data") or {}
     sources = [data[key] for key in ("dataset", "path") if data.get(key) is not None]
     own = task.get("table") is not None or (task.get("hub") or {}).get("path") in sources
-    return [] if own else [f"task={task['name']}"]
-
-
-def data_settings(config: Mapping[str, Any]) -> list[str]:
-    """The command settings for a run's data, without controls."""
-    data = config.get("data") or {}
-    source = [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
-    return source + [
-        f"data.{key}={typed(data[key])}"
-        for key, default in SourceConfig.defaults().items()
-        if key not in ("source", "split_by")
-        and f"data.{key}" not in (ONLY, PERMUTED)
-        and data.get(key, default) != default
+    source = data.get("source", "auto")
+    return [
+        *([] if own else [f"task={task['name']}"]),
+        *([] if source in ("auto", "demo") else [f"data={source}"]),
+        *(
+            f"data.{key}={typed(data[key])}"
+            for key, default in SourceConfig.defaults().items()
+            if key not in ("source", "split_by")
+            and f"data.{key}" not in (ONLY, PERMUTED)
+            and data.get(key, default) != default
+        ),
     ]
 
 
@@ -246,17 +254,18 @@ class Studied:
         """Models fine-tuned from random weights, without a control."""
         return [group for group in self.groups if not group.controlled and group.factors["init"] == RANDOM_INIT]
 
+    def counterpart(self, group: Group, **factors: str) -> Group | None:
+        """The models that differ from others only in these factors; None without any."""
+        wanted = {**group.factors, **factors}
+        return next((candidate for candidate in self.groups if candidate.factors == wanted), None)
+
     def of_random(self, group: Group) -> Group | None:
         """The models that differ from others only in starting from random weights."""
-        factors = {**group.factors, "init": RANDOM_INIT}
-        return next((candidate for candidate in self.random if candidate.factors == factors), None)
+        return self.counterpart(group, init=RANDOM_INIT)
 
     def as_usual(self, group: Group) -> Group | None:
-        """The counterparts of models trained with gates or without some heads that differ in nothing else; None without
-        any.
-        """
-        factors = {**group.factors, _CALLBACKS: _AS_USUAL}
-        return next((candidate for candidate in self.tuned if candidate.factors == factors), None)
+        """The models that differ from those trained with gates or without some heads in nothing else."""
+        return self.counterpart(group, **{_CALLBACKS: _AS_USUAL})
 
     def initial_of(self, group: Group) -> list[Model]:
         """The separately analysed models before fine-tuning, for a group's model and task."""
@@ -269,13 +278,10 @@ class Studied:
 
     def controls_of(self, group: Group) -> list[Group]:
         """The controls that differ from fine-tuned models only in the control."""
-        return [control for control, different in self._controls_by_difference(group) if not different]
+        return [control for control, different in self.controls_by_difference(group) if not different]
 
-    def not_comparable(self, group: Group) -> list[tuple[Group, list[str]]]:
-        """Other controls of the same task and model, with the settings in which they differ."""
-        return [(control, different) for control, different in self._controls_by_difference(group) if different]
-
-    def _controls_by_difference(self, group: Group) -> list[tuple[Group, list[str]]]:
+    def controls_by_difference(self, group: Group) -> list[tuple[Group, list[str]]]:
+        """The controls of the same task and model, with the settings in which they differ."""
         recipe, by_difference = _recipe(group), []
         for control in (candidate for candidate in self.groups if candidate.controlled):
             control_recipe = _recipe(control)

@@ -19,9 +19,7 @@ DEFAULT = "kovaleva2019"
 
 @cache
 def page_files() -> dict[str, Path]:
-    """The files of the pages, from the package and then installed packages, by name; the page of all statements has
-    none.
-    """
+    """The files of the pages, from the package and then installed packages, by name."""
     files = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
     for folder in offered_folders("pages").values():
         for path in sorted(folder.glob("*.yaml")):
@@ -49,8 +47,8 @@ def page_name(paper: bool | str, key: str = "paper") -> str:
     if is_path(paper):
         if not Path(paper).is_file():
             raise UserError(f"{key} is '{paper}', which is not a file; give the path of a page's YAML file.")
-    elif paper not in (*page_files(), LEDGER):
-        names = ", ".join((*page_files(), LEDGER))
+    elif paper not in page_files():
+        names = ", ".join(page_files())
         raise UserError(
             f"{key} is '{paper}'; expected true ({DEFAULT}), false, {names}, or the path of a page's YAML file."
         )

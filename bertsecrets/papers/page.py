@@ -1,8 +1,9 @@
 """Pages made from runs besides reports and comparisons: ordered sections of statements, figures and tables."""
 
 import importlib
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,37 @@ from pydantic import Field
 from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
-from bertsecrets.papers.ledger import Ledger, counts_in_words, objectives_in_words, overview, unlearned_in_words
+from bertsecrets.papers.ledger import (
+    MARKDOWN,
+    STORED,
+    answer,
+    counts_in_words,
+    markdown,
+    objectives_in_words,
+    overview,
+    statement_sections,
+    steps,
+    stored,
+    unlearned_in_words,
+    versions_in_words,
+)
 from bertsecrets.papers.models import Studied
-from bertsecrets.papers.names import FOLDER, LEDGER, page_files
+from bertsecrets.papers.names import FOLDER, is_path, page_files
 from bertsecrets.papers.shows import unlike_the_paper
-from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD, Entry, counted, judged
-from bertsecrets.papers.statements.statement import files, read_keys
+from bertsecrets.papers.statements.judge import (
+    UNMEASURED,
+    UNTOLD,
+    VERDICTS,
+    Entry,
+    counted,
+    expected_false,
+    judged,
+)
+from bertsecrets.papers.statements.statement import check_names, files, read_keys
 from bertsecrets.present.report.content import Report, Section, Table
 from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.runs import FinishedRun, left_out
+from bertsecrets.results.files import write_text
 from bertsecrets.settings import Settings
 
 Show = Callable[..., Section | None]
@@ -65,6 +88,8 @@ class PageSettings(Settings):
         published: The paper's numbers by name, for functions that show them next to ours.
         sizes_may_differ: Whether models of different sizes can be combined.
         overview: Name of a section in the summary table of all sections at the top; empty for no such table.
+        every_statement: Whether each statement has a section, instead of ``sections``, and the title gives their
+            verdicts, if there are any.
         sections: The sections, in order.
         reading: How to read the page.
     """
@@ -77,12 +102,13 @@ class PageSettings(Settings):
     published: dict[str, Any] = Field(default={}, description="numbers by name")
     sizes_may_differ: bool = Field(default=False, description="true or false")
     overview: str = Field(default="", description="a word, or an empty text")
-    sections: list[SectionSettings] = Field(min_length=1, description="a list of sections")
+    every_statement: bool = Field(default=False, description="true or false")
+    sections: list[SectionSettings] = Field(default=[], description="a list of sections")
     reading: list[str] = Field(default=[], description="a list of texts")
 
 
 @dataclass(frozen=True)
-class StatementsPage:
+class Page:
     """A page defined by its file.
 
     Args:
@@ -90,11 +116,14 @@ class StatementsPage:
         path: Its file.
         functions: Whether its sections may call functions outside the package; true for installed packages, not for
             files.
+        names: On a page of every statement, the ids or paths of those to show; empty for all of the package and of
+            installed packages.
     """
 
     settings: PageSettings
     path: Path
     functions: bool = False
+    names: tuple[str, ...] = ()
 
     @property
     def file(self) -> str:
@@ -113,52 +142,68 @@ class StatementsPage:
             unfinished: Names of the unfinished runs, which are skipped.
 
         Raises:
-            UserError: If the page refers to a function that does not exist, or to settings that do not fit.
+            UserError: If a statement is unknown or invalid, or refers to a column that does not exist, or the page
+                refers to a function that does not exist, or to settings that do not fit.
         """
-        report = self.report(runs, unfinished)
+        report, entries = self.report(runs, unfinished)
         save_figures(report.figures, folder / "figures")
         write_report(folder / self.file, report)
+        if self.settings.every_statement:
+            write_text(folder / MARKDOWN, markdown(entries, report.notes))
+            write_text(folder / STORED, json.dumps(stored(entries, runs), indent=1, ensure_ascii=False))
         return folder / self.file
 
-    def report(self, runs: Sequence[FinishedRun], unfinished: Sequence[str] = ()) -> Report:
-        """The content of the page.
+    def report(self, runs: Sequence[FinishedRun], unfinished: Sequence[str] = ()) -> tuple[Report, list[Entry]]:
+        """The content of the page, and its statements.
 
         Args:
-            runs: At least one finished run.
-            unfinished: Names of the unfinished runs, which are skipped.
+            runs, unfinished: As in :meth:`write`.
 
         Raises:
             UserError: As :meth:`write`.
         """
-        models, judgement = judged(runs)
-        names = dict.fromkeys(name for section in self.settings.sections for name in section.statements)
-        entries = [judgement[name] for name in names]
-        sections = [section for part in self.settings.sections if (section := self._section(part, models, judgement))]
+        check_names(self.names)
+        models, judgement = judged(runs, [name for name in self.names if is_path(name)])
+        settings, every = self.settings, self.settings.every_statement
+        chosen = [Path(name).stem if is_path(name) else name for name in self.names] or judgement
+        names = chosen if every else [name for part in settings.sections for name in part.statements]
+        entries = [judgement[name] for name in dict.fromkeys(names)]
+        # Statements with a verdict come first; explicitly listed statements keep their order.
+        in_order = sorted(entries, key=lambda entry: 0 if self.names else VERDICTS.index(entry.verdict))
+        parts = [section for part in settings.sections if (section := self._section(part, models, judgement))]
         model_names = sorted({group.model for group in models.groups} | {model for model, _ in models.parts_before()})
         seeds = sorted({run.seed for run in runs if run.source != BEFORE_TRAINING})
-        differs = self.settings.model and self.settings.model not in model_names
-        return Report(
-            title=self.settings.title,
-            subtitle=f"{self.settings.citation}, from {len(runs)} run{'s' * (len(runs) > 1)}",
+        differs = settings.model and settings.model not in model_names
+        # The rate is controlled over all statements, not a subset.
+        cells = [cell for entry in entries for cell in entry.cells] if every and not self.names else []
+        report = Report(
+            title=(answer(entries) if every else "") or settings.title,
+            subtitle=f"{settings.citation}, from {len(runs)} run{'s' * (len(runs) > 1)}",
             facts=[
                 ("tasks", ", ".join(sorted({str(run.config["task"]["name"]) for run in runs}))),
                 ("models", ", ".join(model_names)),
                 *([("seeds", ", ".join(map(str, seeds)))] if seeds else []),
             ],
             notes=[
-                *([_answered(self.settings.overview, sections)] if self.settings.overview else []),
+                *([_answered(settings.overview, parts)] if settings.overview else []),
                 *(counts_in_words(entries) if entries else []),
+                *([expected_false([(cell.p_value, cell.over_seeds) for cell in cells])] if cells else []),
                 *unlearned_in_words(models),
                 *objectives_in_words(models),
-                *([self.settings.other_model.format(models=", ".join(model_names))] if differs else []),
+                *(versions_in_words(runs) if every else []),
+                *([settings.other_model.format(models=", ".join(model_names))] if differs else []),
                 *left_out(unfinished),
             ],
             sections=[
-                *([_overview(self.settings.overview, sections)] if self.settings.overview else []),
-                *sections,
-                Section("How to read this page", paragraphs=[*self.settings.reading, _VERDICTS]),
+                *(_overview(settings.overview, parts) if settings.overview else []),
+                *parts,
+                *(statement_sections(in_order) if every else []),
+                Section("How to read this page", paragraphs=[*settings.reading, *([] if every else [_VERDICTS])]),
             ],
+            steps=steps(in_order) if every else (),
+            wide=every,
         )
+        return report, entries
 
     def _section(self, part: SectionSettings, models: Studied, judgement: Mapping[str, Entry]) -> Section | None:
         entries = [judgement[name] for name in part.statements]
@@ -223,7 +268,7 @@ class StatementsPage:
         return function
 
 
-def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[StatementsPage, SectionSettings]:
+def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[Page, SectionSettings]:
     """The page and section referred to by ``{page: <name>, title: <its start>}``.
 
     Raises:
@@ -264,15 +309,12 @@ def _answered(name: str, sections: Sequence[Section]) -> str:
     return f"{told} of {len(sections)} {name}s {'has' if told == 1 else 'have'} an answer from these runs."
 
 
-def _overview(name: str, sections: Sequence[Section]) -> Section:
+def _overview(name: str, sections: Sequence[Section]) -> list[Section]:
     rows = [[section.title, section.summary or "see its tables"] for section in sections]
     # The summary is the first section.
     links = [f"#section-{index + 2}" for index in range(len(sections))]
-    return Section(
-        f"All {name}s",
-        tables=[Table([name, "answer"], rows, f"Each {name} and its answer", links=links)],
-        unfolded=True,
-    )
+    table = Table([name, "answer"], rows, f"Each {name} and its answer", links=links)
+    return [Section(f"All {name}s", tables=[table], unfolded=True)]
 
 
 def _reasons(entries: Sequence[Entry]) -> list[str]:
@@ -285,7 +327,7 @@ def _reasons(entries: Sequence[Entry]) -> list[str]:
     ]
 
 
-def read_page(path: Path, *, functions: bool = False) -> StatementsPage:
+def read_page(path: Path, *, functions: bool = False) -> Page:
     """The page of a file.
 
     Raises:
@@ -295,15 +337,13 @@ def read_page(path: Path, *, functions: bool = False) -> StatementsPage:
     # Read one by one, because a message would show the whole list.
     if isinstance(sections := content.get("sections"), list):
         content["sections"] = [SectionSettings.read(f"page {path.stem}: section", section) for section in sections]
-    page = StatementsPage(PageSettings.read(f"page {path.stem}", content), path, functions)
-    for section in page.settings.sections:
-        for name in section.statements:
-            if name not in files():
-                raise UserError(f"'{path}' refers to the unknown statement '{name}'; {choices(name, files())}.")
+    page = Page(PageSettings.read(f"page {path.stem}", content), path, functions)
+    if bool(page.settings.sections) == page.settings.every_statement:
+        raise UserError(f"'{path}' needs either sections, or every_statement=true.")
+    for name in (name for section in page.settings.sections for name in section.statements):
+        if name not in files():
+            raise UserError(f"'{path}' refers to the unknown statement '{name}'; {choices(name, files())}.")
     return page
-
-
-Page = StatementsPage | Ledger
 
 
 def find_page(name: str, statements: Sequence[str] = ()) -> Page:
@@ -311,17 +351,14 @@ def find_page(name: str, statements: Sequence[str] = ()) -> Page:
 
     Args:
         name: A name or path that :func:`~bertsecrets.papers.names.page_name` accepts.
-        statements: For the page of all statements, the statements to show; empty for all.
+        statements: As ``names`` of :class:`Page`.
 
     Raises:
         UserError: If the page's file is invalid.
     """
-    if name == LEDGER:
-        return Ledger(tuple(statements))
-    path = page_files().get(name)
-    if path is None:
-        return read_page(Path(name))
-    return read_page(path, functions=path.parent != FOLDER)
+    path = page_files().get(name, Path(name))
+    page = read_page(path, functions=name in page_files() and path.parent != FOLDER)
+    return replace(page, names=tuple(statements))
 
 
 _VERDICTS = (

@@ -15,10 +15,10 @@ from bertsecrets.ablation.blocking import over_seeds
 from bertsecrets.ablation.rows import Blocked
 from bertsecrets.papers.lines import Line, tables
 from bertsecrets.papers.models import Group, Model, Studied, analysis_command
-from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD, subject_of
+from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD, subject_of, taken
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.kinds.columns import Correlation
-from bertsecrets.papers.statements.sheet import UNLIMITED, LackingError
+from bertsecrets.papers.statements.sheet import UNLIMITED
 from bertsecrets.papers.statements.test import Reading, Test
 from bertsecrets.present.disabling import rounded
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
@@ -70,79 +70,67 @@ def numbers(
     answers: dict[str, list[str]] = {group.name: [] for group in models.tuned}
     lacking: dict[str, list[str]] = {}
     commands: dict[tuple[str, str], str] = {}
+    controls_of = {group.name: models.controls_of(group) if under else [] for group in models.tuned}
     for label, settings in tests.items():
         values = dict(settings)
         about, words = values.pop("about", "tuned"), values.pop("words", {})
         test = KINDS[values["kind"]].read(f"test of {label}", {"above": 0.0, **values})
-        comparable = {group.name: models.controls_of(group) if under else [] for group in models.tuned}
-        shown: dict[str, int] = {}
-        usual: dict[str, dict[str, Reading]] = {}
-
-        def told(name: str, group: Group, readings: Sequence[Reading], test: Test = test, label: str = label) -> int:
-            """Add a line; return the significant side of the threshold, 1 or -1, or 0 for neither."""
-            found = test.judge(readings)
-            of_examples = "heads" if isinstance(test, Correlation) else "examples"
-            over = f"seeds and {of_examples}" if len(readings) > 1 else of_examples
-            ends = {"value": found.value, "low": found.low, "high": found.high}
-            lines.append({"group": group.name, "name": name, "label": label, **ends, "over": over})
-            return int(math.copysign(found.p_value <= LEVEL, found.value - test.threshold))
-
+        of_zero = test.model_copy(update={"above": 0.0, "below": None})
+        sides: dict[str, int] = {}
         for group in models.tuned:
+            usual: dict[str, Reading] = {}
             # Models trained with gates share the controls of the usual ones.
-            for tested in (tested for tested in [group, *comparable[group.name]] if tested.name not in shown):
-                readings = {}
-                for sheet in subject_of(models, tested, about).sheets:
-                    try:
-                        readings[sheet.name] = test.reading(sheet)
-                    except LackingError as error:
-                        if tested is group or option_of(tested) in under:
-                            lacking.setdefault(tested.name, []).append(error.what)
-                            command = analysis_command(sheet.checkpoint, error.settings)
-                            commands.setdefault((tested.name, error.settings), command)
-                if not readings:
+            for tested in (tested for tested in [group, *controls_of[group.name]] if tested.name not in sides):
+                present, without = taken(subject_of(models, tested, about).sheets, test.reading)
+                for sheet, error in without if tested is group or option_of(tested) in under else []:
+                    lacking.setdefault(tested.name, []).append(error.what)
+                    command = analysis_command(sheet.checkpoint, error.settings)
+                    commands.setdefault((tested.name, error.settings), command)
+                if not present:
                     continue
-                shown[tested.name] = told(tested.name, group, list(readings.values()))
+                readings = {sheet.name: reading for sheet, reading in present}
+                line = _line(test, [*readings.values()], group, tested.name, label)
+                lines.append(line)
+                sides[tested.name] = line["side"]
                 if tested is group:
-                    usual[group.name] = readings
-                elif paired and (differences := _differences(readings, usual.get(group.name, {}))):
-                    of_zero = test.model_copy(update={"above": 0.0, "below": None})
-                    side = told(f"{tested.name}, minus {group.name}", group, differences, of_zero)
-                    if side and (word := words.get("above" if side > 0 else "below")):
-                        answers[group.name].append(word)
-            side = shown.get(group.name, 0)
-            if side and not paired and (word := words.get("above" if side > 0 else "below")):
-                by_option = {option_of(control): shown.get(control.name) for control in comparable[group.name]}
+                    usual = readings
+                elif paired and (differences := _differences(readings, usual)):
+                    line = _line(of_zero, differences, group, f"{tested.name}, minus {group.name}", label)
+                    lines.append(line)
+                    answers[group.name] += filter(None, [words.get(line["side"])])
+            side = sides.get(group.name, "")
+            if not paired and (word := words.get(side)):
+                by_option = {option_of(control): sides.get(control.name) for control in controls_of[group.name]}
                 also = [name for option, name in under.items() if by_option.get(option) == side]
                 otherwise = [name for option, name in under.items() if by_option.get(option) not in (side, None)]
-                word += f", also with {listed(also)}" * bool(
-                    also
-                ) + f", not significant with {listed(otherwise)}" * bool(otherwise)
+                word += f", also with {listed(also)}" if also else ""
+                word += f", not significant with {listed(otherwise)}" if otherwise else ""
                 answers[group.name].append(word)
     paragraphs = [
         f"{name}: no run has {what[0]}{f', and {len(what) - 1} more' * (len(what) > 1)}."
         for name, what in ((name, list(dict.fromkeys(what))) for name, what in lacking.items())
     ]
-    for group in models.tuned:
-        present = {option_of(control) for control in models.controls_of(group)}
-        if missing := [option for option in under if option not in present]:
+    for group in models.tuned if under else []:
+        present_options = {option_of(control) for control in controls_of[group.name]}
+        if missing := [option for option in under if option not in present_options]:
             called = listed([under[option] for option in missing])
             paragraphs.append(f"No comparable model was fine-tuned with {called} ({group.name}).")
             control = f"{'-m ' * (len(missing) > 1)}control={','.join(missing)}"
             commands[group.name, control] = group.retrain(control)
         paragraphs += [
             f"Not comparable: {other.name}, which also differs in {listed(different)}."
-            for other, different in (models.not_comparable(group) if under else [])
+            for other, different in models.controls_by_difference(group)
+            if different
         ]
-    several = {"quantity": "{label}"} if len(tests) > 1 else {}
-    # Without a control, there is no difference to test.
-    measured = len({line["name"] for line in lines}) > len({line["group"] for line in lines}) if paired else bool(lines)
     columns = {
         "models": "{name}",
-        **several,
+        **({"quantity": "{label}"} if len(tests) > 1 else {}),
         heading: f"{{value:{form}}}",
         "95 % interval": f"{{low:{form}}} to {{high:{form}}}",
         "over": "{over}",
     }
+    # Without a control, there is no difference to test.
+    measured = len({line["name"] for line in lines}) > len({line["group"] for line in lines}) if paired else bool(lines)
     return Section(
         paragraphs=list(dict.fromkeys(paragraphs)),
         tables=tables(lines, columns, caption) if lines else [],
@@ -150,6 +138,24 @@ def numbers(
         commands=list(filter(None, commands.values())),
         summary=in_few_words({name: "; ".join(words) for name, words in answers.items()}, measured=measured),
     )
+
+
+def _line(test: Test, readings: Sequence[Reading], group: Group, name: str, label: str) -> dict[str, Any]:
+    """A number over seeds with its interval; ``side`` is where it significantly lies of the threshold: ``above``,
+    ``below``, or empty.
+    """
+    found = test.judge(readings)
+    over = "heads" if isinstance(test, Correlation) else "examples"
+    return {
+        "group": group.name,
+        "name": name,
+        "label": label,
+        "value": found.value,
+        "low": found.low,
+        "high": found.high,
+        "over": f"seeds and {over}" if len(readings) > 1 else over,
+        "side": ("above" if found.value > test.threshold else "below") if found.p_value <= LEVEL else "",
+    }
 
 
 def _differences(changed: Mapping[str, Reading], usual: Mapping[str, Reading]) -> list[Reading]:

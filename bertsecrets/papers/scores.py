@@ -1,166 +1,92 @@
 """Scores by initialisation next to published ones: table 1 of Kovaleva et al. 2019."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bertsecrets.models.spec import RANDOM_INIT
-from bertsecrets.papers.lines import filled_table
-from bertsecrets.papers.models import Group, Model, Studied
-from bertsecrets.present.report.content import Section, Table
+from bertsecrets.papers.lines import Line
+from bertsecrets.papers.models import Studied
 from bertsecrets.reporting.runs import constant_score
-from bertsecrets.results.formatting import MISSING, number, with_limits
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.scores import score_interval
-
-_PAPERS_COLUMN = (
-    "The paper reports three models, with one run each and no intervals: pre-trained and fine-tuned, random and "
-    "fine-tuned, and pre-trained without fine-tuning (untrained classifier). A score is marked as lower or higher "
-    "than the paper's if its interval does not overlap with the interval of the paper's score on the whole "
-    "development set."
-)
-
-
-@dataclass(frozen=True)
-class Scores:
-    """One metric of a task's first evaluation set, by initialisation.
-
-    Args:
-        task: Name of the group.
-        metric: Name of the metric.
-        pretrained, random: Each seed's score; NaN where undefined. ``random`` is empty without such a run.
-        untrained: Scores of the pre-trained encoder with an untrained classifier; empty without such a run.
-        constant: The majority baseline's score; NaN where undefined.
-        published: The paper's scores in percent: untrained classifier, random, pre-trained; empty if there are none.
-        count: Number of examples.
-        papers_count: Number of examples of the paper's development set; 0 if there are no published scores.
-    """
-
-    task: str
-    metric: str
-    pretrained: list[float]
-    random: list[float]
-    untrained: list[float]
-    constant: float
-    published: Sequence[float]
-    count: int
-    papers_count: int
 
 
 def initialisation(
     models: Studied, scores: Mapping[str, Mapping[str, Sequence[float]]], development: Mapping[str, int]
-) -> Section | None:
-    """Scores of each task by initialisation, next to the published ones; None without labelled runs.
+) -> Iterator[Line]:
+    """Each metric of a task's first evaluation set by initialisation, then the mean gain of fine-tuning.
 
     Args:
         models: The models.
         scores: The paper's by task and metric, in percent: untrained classifier, random, pre-trained.
         development: Examples of the development set of each task.
     """
-    tasks = [metrics for group in models.tuned if (metrics := _scores(models, group, scores, development))]
-    if not tasks:
-        return None
-    table = score_table(tasks)
-    return Section(
-        paragraphs=[
-            "Scores in percent, mean over seeds with a 95 % interval over seeds and examples, clipped to the "
-            "metric's range. With one seed the interval is over examples; intervals of F1 and Matthews' correlation "
-            "are over seeds only.",
-            *([_PAPERS_COLUMN] if table.header[-1] == "paper" else []),
-        ],
-        tables=[table],
-    )
+    lines = []
+    for group in models.tuned:
+        random = models.of_random(group)
+        by_start = {
+            "pretrained": group.models,
+            "random": () if random is None else random.models,
+            "untrained": [model for model in models.initial_of(group) if model.init != RANDOM_INIT],
+        }
+        name, first = next(iter(group.models[0].scores.sets.items()))
+        for metric in first.constant:
+            values = {
+                start: [model.first_set.model.get(metric, math.nan) for model in started]
+                for start, started in by_start.items()
+            }
+            theirs = scores.get(group.task, {}).get(metric, ())
+            line = score_line(metric, values, first.count, theirs, development.get(group.task, 0))
+            constant = constant_score(group.models, name, metric)
+            lines.append({"task": group.name, "metric": metric, "constant": constant, **line})
+    yield from lines
+    yield from mean_gain(lines)
 
 
-def score_table(tasks: Sequence[Sequence[Scores]]) -> Table:
-    """Table 1 without empty columns; the last row is the mean gain of fine-tuning.
+def score_line(
+    metric: str, values: Mapping[str, Sequence[float]], count: int, theirs: Sequence[float], papers_count: int
+) -> dict[str, Any]:
+    """One metric by initialisation, next to the paper's.
+
+    ``against`` lists the trained models whose interval does not overlap with that of the paper's score; an untrained
+    classifier is a single random draw and is not compared.
 
     Args:
-        tasks: The metrics of each task.
+        metric: The metric.
+        values: Each seed's score by initialisation: ``pretrained``, ``random`` and ``untrained``; NaN where undefined.
+        count: Number of examples.
+        theirs: The paper's scores in percent: untrained classifier, random, pre-trained; empty without any.
+        papers_count: Number of examples of the paper's development set.
     """
-    header = ["task", "metric", "pre-trained, fine-tuned", "random, fine-tuned", "pre-trained, untrained classifier"]
-    header += ["majority baseline", "against the paper, beyond both intervals", "paper"]
-    rows = [
-        [
-            scores.task,
-            scores.metric,
-            _percent(scores, scores.pretrained),
-            _percent(scores, scores.random) if scores.random else MISSING,
-            _percent(scores, scores.untrained) if scores.untrained else MISSING,
-            number(100 * scores.constant, 1),
-            _beyond(scores),
-            " / ".join(number(value, 1) for value in reversed(scores.published)) or MISSING,
-        ]
-        for metrics in tasks
-        for scores in metrics
-    ]
-    return filled_table(Table(header, [*rows, *_gain(tasks)], "Table 1"))
+    ours = {start: score_interval(metric, of_seeds, count) for start, of_seeds in values.items() if of_seeds}
+    against, untested = [], False
+    for start, name, published in zip(("pretrained", "random"), ("fine-tuned", "random"), theirs[:0:-1], strict=False):
+        if start in ours:
+            here, there = ours[start], score_interval(metric, [published / 100], papers_count)
+            untested |= bool(np.isnan([here.low, there.low]).any())
+            if here.high < there.low or here.low > there.high:
+                against.append(f"{name} {'lower' if here.high < there.low else 'higher'}")
+    return {
+        **dict.fromkeys((*values, "gain", "papers_gain")),
+        **{start: Estimate(score.mean, score.low, score.high) for start, score in ours.items()},
+        "against": ", ".join(against) or ("not tested" if untested else None),
+        "paper": theirs or None,
+    }
 
 
-def _beyond(scores: Scores) -> str:
-    """The trained models whose interval does not overlap with the interval of the paper's score.
-
-    An untrained classifier is a single random draw and is not compared.
+def mean_gain(lines: Sequence[Line]) -> Iterator[Line]:
+    """The gain of fine-tuning over an untrained classifier in the first metric, a mean over the tasks that have both;
+    none without any.
     """
-    differing, untested = [], False
-    ours = {"fine-tuned": scores.pretrained, "random": scores.random}
-    for (model, values), theirs in zip(ours.items(), reversed(scores.published), strict=False):
-        if not values:
-            continue
-        here = score_interval(scores.metric, values, scores.count)
-        there = score_interval(scores.metric, [theirs / 100], scores.papers_count)
-        if np.isnan([here.low, there.low]).any():
-            untested = True
-        elif here.high < there.low or here.low > there.high:
-            differing.append(f"{model} {'lower' if here.high < there.low else 'higher'}")
-    return ", ".join(differing) or ("not tested" if untested else MISSING)
-
-
-def _scores(
-    models: Studied, group: Group, published: Mapping[str, Any], development: Mapping[str, int]
-) -> list[Scores]:
-    """The metrics of models that started from pre-trained weights, starting with the task's first metric."""
-    random = models.of_random(group)
-    untrained = [model for model in models.initial_of(group) if model.init != RANDOM_INIT]
-    name, first = next(iter(group.models[0].scores.sets.items()))
-    return [
-        Scores(
-            group.name,
-            metric,
-            _by_seed(group.models, metric),
-            [] if random is None else _by_seed(random.models, metric),
-            _by_seed(untrained, metric),
-            constant_score(group.models, name, metric),
-            published.get(group.task, {}).get(metric, ()),
-            first.count,
-            development.get(group.task, 0),
-        )
-        for metric in first.constant
-    ]
-
-
-def _gain(tasks: Sequence[Sequence[Scores]]) -> list[list[str]]:
-    """A row of Table 1: the gain of fine-tuning over an untrained classifier, mean over the tasks that have both.
-
-    Uses the first metric of each task, also for the paper.
-    """
-    firsts = [first for first, *_ in tasks if first.untrained]
-    if not firsts:
-        return []
-    ours = [100 * (float(np.mean(first.pretrained)) - float(np.mean(first.untrained))) for first in firsts]
-    theirs = [first.published[-1] - first.published[0] for first in firsts if first.published]
-    what = f"mean gain over an untrained classifier, {len(firsts)} task{'s' * (len(firsts) != 1)}"
-    means = [number(float(np.mean(gains)), 1, signed=True) if gains else MISSING for gains in (ours, theirs)]
-    return [[what, MISSING, means[0], *[MISSING] * 4, means[1]]]
-
-
-def _by_seed(models: Sequence[Model], metric: str) -> list[float]:
-    return [model.first_set.model.get(metric, math.nan) for model in models]
-
-
-def _percent(scores: Scores, values: list[float]) -> str:
-    """The mean with its interval, in percent."""
-    interval = score_interval(scores.metric, values, scores.count)
-    return with_limits(100 * interval.mean, 100 * interval.low, 100 * interval.high, 1)
+    by_task = {line["task"]: line for line in reversed(lines)}
+    firsts = [line for line in by_task.values() if line["untrained"] is not None]
+    if firsts:
+        theirs = [line["paper"][-1] - line["paper"][0] for line in firsts if line["paper"]]
+        yield {
+            "task": f"mean gain over an untrained classifier, {len(firsts)} task{'s' * (len(firsts) != 1)}",
+            "gain": 100 * float(np.mean([line["pretrained"].value - line["untrained"].value for line in firsts])),
+            "papers_gain": float(np.mean(theirs)) if theirs else None,
+        }

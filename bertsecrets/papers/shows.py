@@ -2,30 +2,27 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import yaml
 
 from bertsecrets.ablation.effects import Effects
 from bertsecrets.doors import error_text
 from bertsecrets.errors import UserError, choices
-from bertsecrets.papers import sources
 from bertsecrets.papers.lines import Columns, Line, cell, check_fields, tables
 from bertsecrets.papers.models import Studied
-from bertsecrets.papers.names import FOLDER
 from bertsecrets.papers.sources import State, states
 from bertsecrets.papers.statements.judge import subjects
 from bertsecrets.papers.statements.sheet import DISABLE
+from bertsecrets.present.disabling_compared import heads_figure, layers_figure
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.figures.layers import LayerLine, LayerPanel, layer_panels, layer_scatter
+from bertsecrets.present.figures.layers import LayerLine, layer_scatter
 from bertsecrets.present.figures.maps import MapPanel, gallery
-from bertsecrets.present.figures.style import sample_size, score_change, seeds_in_words
+from bertsecrets.present.figures.style import sample_size, seeds_in_words
 from bertsecrets.present.grid import highest
-from bertsecrets.present.presenter import presenter_of
+from bertsecrets.present.presenter import Presenter, presenter_of
 from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
 from bertsecrets.results.components import KINDS
@@ -35,13 +32,6 @@ from bertsecrets.results.views import Comparison, Replicates
 from bertsecrets.settings import configurations
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-
-
-@cache
-def published(page: str) -> dict[str, Any]:
-    """A paper's published numbers by name, as in its page's file."""
-    numbers: dict[str, Any] = yaml.safe_load((FOLDER / f"{page}.yaml").read_text("utf-8"))["published"]
-    return numbers
 
 
 def unlike_the_paper(models: Studied, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -190,16 +180,33 @@ def layers(
             fine-tuning first.
         over: A column by which the means are divided; empty for none.
     """
-    lines = list(sources.layers(models, columns, tuned=tuned, over=over))
+    lines: list[Line] = []
+    for column, about in columns.items():
+        measure, _, measured = column.partition("/")
+        label, theirs = {"label": about.get("label", measured)}, about.get("published")
+        if tuned:
+            for group in models.tuned:
+                if (grids := group.grids(measure, measured)) is not None:
+                    mean_L = np.nanmean(grids.value_RLH, axis=(0, 2))
+                    lines.append({**label, "task": group.name, "mean": mean_L, "paper": (theirs or {}).get(group.task)})
+            continue
+        found = [state for state in states(models, measure) if state.view.has(measured)]
+        for state in found:
+            mean_L, count = np.nanmean(state.view.value(measured), axis=1), state.view.count(measured)
+            mean_L = mean_L / np.nanmean(state.view.value(over), axis=1) if over else mean_L
+            # With several models, the paper has a separate row.
+            paper = theirs if len(found) == 1 else None
+            lines.append({**label, "model": state.name, "mean": mean_L, "paper": paper, "examples": count})
+        if theirs is not None and len(found) > 1:
+            lines.append({**label, "model": "paper (figure)", "mean": theirs, "paper": None})
     if not lines:
         return None
-    theirs = {task: 0 for about in columns.values() if tuned for task in about.get("published", {})}
+    tasks = {task: 0 for about in columns.values() if tuned for task in about.get("published", {})}
     who = {"task": "{task}"} if tuned else {"model": "{model}"}
-    label = {name: "{label}"} if len(columns) > 1 else {}
-    cells = {**label, **who, "mean by layer": "{mean:layers}", "paper (figure)": "{paper:layers}"}
+    labels = {name: "{label}"} if len(columns) > 1 else {}
+    cells = {**labels, **who, "mean by layer": "{mean:layers}", "paper (figure)": "{paper:layers}"}
     return Section(
-        paragraphs=_other_tasks(theirs, {line["task"] for line in lines if tuned}),
-        tables=tables(lines, cells, caption),
+        paragraphs=_other_tasks(tasks, {line["task"] for line in lines if tuned}), tables=tables(lines, cells, caption)
     )
 
 
@@ -330,64 +337,33 @@ def disabled(
     measured = models.effects(kind, mode)
     if not measured:
         return None
-    counterparts = _other_tasks(scores, {group.task for group, _ in measured})
-    lines = [
-        {
-            "task": group.name,
-            "examples": effect.count,
-            "seeds": len(effect.delta_RLH),
-            "score": float(effect.baseline_R.mean()),
-            **(_heads_of(effect) if kind == "head" else {"change": 100 * effect.delta_RLH[:, :, 0].mean(axis=0)}),
-            "theirs": _of_task(group.task, scores, whole),
-        }
-        for group, effect in measured
-    ]
-    if kind == "head" and scores and not any(line["theirs"] for line in lines):
+    of_heads, by_title = kind == "head", {group.title: effect for group, effect in measured}
+    paragraphs = _other_tasks(scores, {group.task for group, _ in measured})
+    lines: list[dict[str, Any]] = []
+    for group, effect in measured:
+        theirs: Any = scores.get(group.task)
+        if theirs and whole:
+            theirs = 100 * (np.array(theirs) - whole[group.task][0])
+        numbers = _heads_of(effect) if of_heads else {"change": 100 * effect.delta_RLH[:, :, 0].mean(axis=0)}
+        facts = {"task": group.name, "examples": effect.count, "seeds": len(effect.delta_RLH)}
+        lines.append({**facts, "score": float(effect.baseline_R.mean()), **numbers, "theirs": theirs})
+    if of_heads and scores and not any(line["theirs"] for line in lines):
         # Rows of the paper's own tasks are more informative than a list of their names.
-        counterparts = []
+        paragraphs = []
         lines += [{"task": f"paper: {task}", "paper": [float(n) for n in theirs]} for task, theirs in scores.items()]
-    seeds = [len(effect.delta_RLH) for _, effect in measured]
-    examples = sample_size([effect.count for _, effect in measured])
-    certain = [effect.certain_RLH.mean(axis=0) > 0.5 for _, effect in measured]
-    if kind == "layer":
-        figure = layer_panels(
-            [
-                LayerPanel(group.title, 100 * effect.delta_RLH[:, :, 0], certain_LH[:, 0])
-                for (group, effect), certain_LH in zip(measured, certain, strict=True)
-            ],
-            title="Change of score when a whole layer is disabled",
-            note=f"dots: seeds; bars: their mean, pale if significant in at most half of the seeds; {examples}",
-        )
-        told, columns, alt = "Change of score by disabled layer, from layer 0", _BY_LAYER, "Bar charts by layer."
-    else:
-        figure = head_panels(
-            [
-                HeadPanel(group.title, 100 * effect.delta_RLH.mean(axis=0), certain_LH)
-                for (group, effect), certain_LH in zip(measured, certain, strict=True)
-            ],
-            title="Change of score when one head is disabled",
-            unit=score_change(),
-            note=f"{seeds_in_words(seeds, pale=True)}; {examples}",
-            effects=True,
-        )
-        means = "; numbers of heads are means" * (max(seeds) > 1)
+    if of_heads:
+        means = "; numbers of heads are means" * any(len(effect.delta_RLH) > 1 for _, effect in measured)
         rate = f"{max(effect.false_discovery_rate for _, effect in measured):.0%}".replace("%", " %")
         told = (
             f"One head disabled, {{seeds}}{means}; significant at a false discovery rate of {rate}, regardless of size"
         )
+        figure = heads_figure(by_title, "Change of score when one head is disabled")
         columns, alt = _BY_HEAD, "Heatmaps of changes by layer and head."
-    return Section(
-        paragraphs=counterparts,
-        tables=tables(lines, columns, told),
-        figures=[FigureBlock(name, figure, caption, alt)],
-    )
-
-
-def _of_task(task: str, scores: Mapping[str, Sequence[float]], whole: Mapping[str, Sequence[float]]) -> Any:
-    """The paper's scores of a task, with disabled layers as changes in points; None without any."""
-    if whole and task in scores:
-        return 100 * (np.array(scores[task]) - whole[task][0])
-    return scores.get(task)
+    else:
+        figure = layers_figure(by_title, "Change of score when a whole layer is disabled")
+        told, columns, alt = "Change of score by disabled layer, from layer 0", _BY_LAYER, "Bar charts by layer."
+    block = FigureBlock(name, figure, caption, alt)
+    return Section(paragraphs=paragraphs, tables=tables(lines, columns, told), figures=[block])
 
 
 def _heads_of(effect: Effects) -> dict[str, Any]:
@@ -420,10 +396,8 @@ def compared(models: Studied, experiment: str, figures: Sequence[str] | None = N
         figures: As in :func:`presented`.
     """
     replicates = {group.name: Replicates(views) for group in models.tuned if (views := group.views(experiment))}
-    declarations = [run.experiments[experiment][0] for run in models.runs if experiment in run.experiments]
-    if not replicates:
-        return None
-    section = presenter_of(declarations[0]).comparison(Comparison(replicates))
+    presenter = _presenter(models, experiment)
+    section = presenter.comparison(Comparison(replicates)) if presenter and replicates else None
     return None if section is None else _picked(section, figures)
 
 
@@ -444,24 +418,29 @@ def presented(
         tuned: Whether to show a fine-tuned model.
         tables: Whether to show its tables.
     """
-    declarations = [run.experiments[experiment][0] for run in models.runs if experiment in run.experiments]
+    presenter = _presenter(models, experiment)
     for state in states(models, experiment):
-        section = None if tuned and state.pretrained else presenter_of(declarations[0]).section(state.view)
-        if section is not None:
-            section = _picked(section, figures)
-            named = [replace(table, caption=f"{table.caption} ({state.name})") for table in section.tables]
-            drawn = [replace(block, caption=f"{state.name}: {block.caption}") for block in section.figures]
-            return replace(section, tables=named if tables else [], figures=drawn)
+        if presenter is None or (tuned and state.pretrained) or (section := presenter.section(state.view)) is None:
+            continue
+        section = _picked(section, figures)
+        named = [replace(table, caption=f"{table.caption} ({state.name})") for table in section.tables]
+        drawn = [replace(block, caption=f"{state.name}: {block.caption}") for block in section.figures]
+        return replace(section, tables=named if tables else [], figures=drawn)
     return None
+
+
+def _presenter(models: Studied, experiment: str) -> Presenter | None:
+    """The presenter of an experiment; None if no run has it."""
+    declarations = (run.experiments[experiment][0] for run in models.runs if experiment in run.experiments)
+    return next((presenter_of(declaration) for declaration in declarations), None)
 
 
 def _picked(section: Section, figures: Sequence[str] | None) -> Section:
     """The content of a section of another page, or some of its figures with their method notes."""
-    if figures is not None:
-        drawn = [block for block in section.figures if block.name in figures]
-        return Section(paragraphs=section.paragraphs, figures=drawn)
-    findings = [*section.findings, *section.paragraphs]
-    return Section(paragraphs=findings, tables=section.tables, figures=section.figures)
+    if figures is None:
+        findings = [*section.findings, *section.paragraphs]
+        return Section(paragraphs=findings, tables=section.tables, figures=section.figures)
+    return Section(paragraphs=section.paragraphs, figures=[block for block in section.figures if block.name in figures])
 
 
 _READABLE = 30

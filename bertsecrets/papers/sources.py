@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.measures.frame_relations.rows import Links
 from bertsecrets.measures.linguistic.columns import BEYOND, CLS_TO, MEAN, RANDOM, UNIFORM, feature_label, pair_label
+from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.measures.role_rows import (
     FROM_HEAD,
     PREVIOUS,
@@ -94,39 +95,6 @@ def rows(
             yield {**line, **at, **{f"{name}_in_words": text for name, text in told.items()}, "model": state.name}
 
 
-def layers(
-    models: Studied, columns: Mapping[str, Mapping[str, Any]], *, tuned: bool = True, over: str = ""
-) -> Iterator[Line]:
-    """Means by layer of columns ``measure/column``, for fine-tuned models over seeds or for every state, with the
-    paper's.
-
-    Args:
-        models: The models.
-        columns: Column -> its ``label``, and the paper's means (``published``), by task of fine-tuned models.
-        tuned: Whether to include only fine-tuned models.
-        over: A column by which the means are divided; empty for none.
-    """
-    for column, about in columns.items():
-        measure, _, name = column.partition("/")
-        label, theirs = about.get("label", name), about.get("published", {} if tuned else None)
-        if tuned:
-            for group in models.tuned:
-                mean_L = group.layer_means(measure, name)
-                if mean_L is not None:
-                    yield {"label": label, "task": group.name, "mean": mean_L, "paper": theirs.get(group.task)}
-            continue
-        measured = [state for state in states(models, measure) if state.view.has(name)]
-        for state in measured:
-            mean_L = np.nanmean(state.view.value(name), axis=1)
-            mean_L = mean_L / np.nanmean(state.view.value(over), axis=1) if over else mean_L
-            # With several models, the paper has a separate row.
-            paper = theirs if len(measured) == 1 else None
-            line = {"label": label, "mean": mean_L, "paper": paper, "examples": state.view.count(name)}
-            yield {**line, "model": state.name}
-        if theirs is not None and len(measured) > 1:
-            yield {"label": label, "model": "paper (figure)", "mean": theirs}
-
-
 def heads(models: Studied, heads: Mapping[str, Mapping[str, Any]], above: float) -> Iterator[Line]:
     """The highest head of each column in every state, and the heads above a number.
 
@@ -155,10 +123,9 @@ def heads(models: Studied, heads: Mapping[str, Mapping[str, Any]], above: float)
 def patterns(models: Studied) -> Iterator[Line]:
     """Shares of the attention patterns of fine-tuned models, over seeds."""
     for group in models.tuned:
-        grids = [grid for name in NAMES if (grid := group.grids("patterns", name)) is not None]
-        if len(grids) == len(NAMES):
-            share_C = np.nanmean([grid.value_RLH for grid in grids], axis=(2, 3)).mean(axis=1)
-            yield {"task": group.task, "name": group.name, **dict(zip(NAMES, share_C.tolist(), strict=True))}
+        if {*NAMES} <= {*group.columns("patterns")}:
+            shares = {name: float(np.nanmean(group.mean("patterns", name))) for name in NAMES}
+            yield {"task": group.task, "name": group.name, **shares}
 
 
 def changes(models: Studied, measure: str) -> Iterator[Line]:
@@ -188,44 +155,38 @@ def changes(models: Studied, measure: str) -> Iterator[Line]:
 def last_layer_of_cls(models: Studied) -> Iterator[Line]:
     """The targets of [CLS]'s attention in the last layer of fine-tuned models, in descending order."""
     for group in models.tuned:
-        replicates = group.replicates("token_to_token")
-        names = [] if replicates is None else sorted(column.name for column in replicates.columns)
-        kinds = {}
-        for name in names:
-            grids = (
-                group.grids("token_to_token", name) if name.startswith(CLS_TO) and not name.endswith(RANDOM) else None
-            )
-            if grids is not None and np.isfinite(grids.value_RLH[:, -1]).any():
-                kinds[name.removeprefix(CLS_TO)] = float(np.nanmean(np.nanmean(grids.value_RLH[:, -1], axis=0)))
-        # Exclude [CLS] itself and the total of all separators.
-        means = {kind: mean for kind, mean in kinds.items() if kind not in ("cls", "sep_total")}
-        if kinds:
-            yield {
-                "task": group.task,
-                "name": group.name,
-                "seeds": max(len(group.views("token_to_token")), 1),
-                "attended": {feature_label(kind): means[kind] for kind in sorted(means, key=means.__getitem__)[::-1]},
-            }
+        means: dict[str, float] = {}
+        for name in group.columns(TokenToToken.name):
+            kind = name.removeprefix(CLS_TO)
+            # Exclude [CLS] itself and the total of all separators.
+            if kind in (name, "cls", "sep_total") or name.endswith(RANDOM):
+                continue
+            mean_H = group.mean(TokenToToken.name, name)[-1]
+            if np.isfinite(mean_H).any():
+                means[feature_label(kind)] = float(np.nanmean(mean_H))
+        if means:
+            seeds = len(group.views(TokenToToken.name))
+            attended = {kind: means[kind] for kind in sorted(means, key=means.__getitem__, reverse=True)}
+            yield {"task": group.task, "name": group.name, "seeds": seeds, "attended": attended}
 
 
 def linked_words(models: Studied) -> Iterator[Line]:
     """The head that attends most to each kind of linked words, and its attention beyond position."""
     for group in models.tuned:
-        replicates = group.replicates("token_to_token")
-        names = [] if replicates is None else sorted(column.name for column in replicates.columns)
+        names = group.columns(TokenToToken.name)
         for pair in (name.removesuffix(BEYOND) for name in names if name.endswith(BEYOND)):
-            grids = [group.grids("token_to_token", pair + end) for end in ("", MEAN, BEYOND)]
-            values = [grid.value_RLH.mean(axis=0) for grid in grids if grid is not None]
-            if len(values) == len(grids) and np.isfinite(values[0]).any():
-                at = highest(values[0])
-                weight, mean, beyond = (float(value_LH[at]) for value_LH in values)
-                line = {"task": group.task, "name": group.name, "pair": pair, "label": pair_label(pair), "at": at}
+            fields = {"weight": pair, "mean": pair + MEAN, "beyond": pair + BEYOND}
+            values = {field: group.mean(TokenToToken.name, name) for field, name in fields.items() if name in names}
+            if len(values) == len(fields) and np.isfinite(values["weight"]).any():
+                at = highest(values["weight"])
                 yield {
-                    **line,
-                    "weight": weight,
-                    "mean": mean,
-                    "beyond": beyond,
-                    "seeds": len(group.views("token_to_token")),
+                    "task": group.task,
+                    "name": group.name,
+                    "pair": pair,
+                    "label": pair_label(pair),
+                    "at": at,
+                    **{field: float(value_LH[at]) for field, value_LH in values.items()},
+                    "seeds": len(group.views(TokenToToken.name)),
                 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from bertsecrets.ablation.effects import Effects, effects
 from bertsecrets.ablation.seeds import JudgedConditions, OverSeeds, judge_conditions
@@ -122,16 +123,8 @@ def _heads(comparison: Comparison) -> Section | None:
     replicated = [len(effect.delta_RLH) for effect in measured.values()]
     repeated = {label: effect.delta_RLH for label, effect in measured.items() if len(effect.delta_RLH) > 1}
     single = [int(effect.needed_LH.sum()) for effect in measured.values() if len(effect.delta_RLH) == 1]
-    # Coloured if more than half of the seeds show an effect.
-    panels = [
-        HeadPanel(label, 100 * effect.delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5)
-        for label, effect in measured.items()
-    ]
     title = "Change of score when a head is disabled"
-    note = f"{seeds_in_words(replicated, pale=True)}; {_examples(measured)} for each{left_out_panels(panels)}"
-    of_metric, *_ = measured.values()
-    unit = score_change(of_metric.metric)
-    figure = head_panels(panels[:MOST_PANELS], title=title, unit=unit, note=note, effects=True)
+    figure = heads_figure(measured, title)
     findings, tables = _over_seeds(judged, HEAD.singular)
     paragraphs: list[str] = []
     if repeated:
@@ -177,6 +170,32 @@ def _measured(comparison: Comparison, kind: Kind, judged: JudgedConditions) -> d
         label: effects(runs, kind.name, judged.by_label, label) for label, runs in comparison.replicates.items()
     }
     return {label: effect for label, effect in measured.items() if effect is not None}
+
+
+def heads_figure(measured: Mapping[str, Effects], title: str) -> Figure:
+    """Mean changes of each condition's score without each head; coloured if more than half of the seeds show one."""
+    panels = [
+        HeadPanel(label, 100 * effect.delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5)
+        for label, effect in measured.items()
+    ]
+    seeds = seeds_in_words([len(effect.delta_RLH) for effect in measured.values()], pale=True)
+    note = f"{seeds}; {_examples(measured)} for each{left_out_panels(panels)}"
+    metrics = {effect.metric for effect in measured.values()}
+    unit = score_change(metrics.pop() if len(metrics) == 1 else "")
+    return head_panels(panels[:MOST_PANELS], title=title, unit=unit, note=note, effects=True)
+
+
+def layers_figure(measured: Mapping[str, Effects], title: str) -> Figure:
+    """Changes of each condition's score without each layer, by seed."""
+    panels = [
+        LayerPanel(label, 100 * effect.delta_RLH[:, :, 0], effect.certain_RLH[:, :, 0].mean(axis=0) > 0.5)
+        for label, effect in measured.items()
+    ]
+    note = (
+        f"dots: seeds; bars: their mean, pale where significant in at most half of them; {_examples(measured)}"
+        f"{left_out_panels(panels)}"
+    )
+    return layer_panels(panels[:MOST_PANELS], title=title, note=note)
 
 
 def _examples(measured: Mapping[str, Effects]) -> str:
@@ -316,16 +335,8 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
     if not worst:
         return None
     measured = {label: measured[label] for label in worst}
-    panels = [
-        LayerPanel(label, delta_RL[label], effect.certain_RLH[:, :, 0].mean(axis=0) > 0.5)
-        for label, effect in measured.items()
-    ]
     title = f"Change of score without {kind.without}"
-    note = (
-        f"dots: seeds; bars: their mean, pale where significant in at most half of them; {_examples(measured)}"
-        f"{left_out_panels(panels)}"
-    )
-    figure = layer_panels(panels[:MOST_PANELS], title=title, note=note)
+    figure = layers_figure(measured, title)
     costs = {label: float(np.nanmean(delta_RL[label][:, layer])) for label, layer in worst.items()}
     most = min(costs, key=lambda label: costs[label])
     # A loss is not shown as zero points.

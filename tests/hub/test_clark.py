@@ -26,12 +26,13 @@ from bertsecrets.measures.dependency.rows import Relation
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.offsets import Offsets
 from bertsecrets.measures.surface import Surface
-from bertsecrets.papers.shows import published
+from bertsecrets.papers.names import page_files
+from bertsecrets.papers.page import read_page
 from bertsecrets.probes.rows import HiddenState, ProbeScore
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 
-THEIRS = published("clark2019")
+THEIRS = read_page(page_files()["clark2019"]).settings.published
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(1800)]
 
 

@@ -33,11 +33,11 @@ from bertsecrets.measures.coreference.rows import Baseline, Mentions
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers import fewer_heads, shows
-from bertsecrets.papers.ledger import MARKDOWN, STORED, Ledger
+from bertsecrets.papers.ledger import MARKDOWN, STORED
 from bertsecrets.papers.models import Studied
-from bertsecrets.papers.names import page_files, page_name
+from bertsecrets.papers.names import LEDGER, page_files, page_name
 from bertsecrets.papers.page import find_page, read_page
-from bertsecrets.papers.scores import Scores, score_table
+from bertsecrets.papers.scores import score_line
 from bertsecrets.papers.statements.judge import HOLDS, judge, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.present.presenter import presenter_of
@@ -124,7 +124,7 @@ def test_a_heatmap_shows_heads_before_fine_tuning(tmp_path: Path) -> None:
 def test_a_statement_has_one_verdict_on_every_page(tmp_path: Path) -> None:
     several_runs(tmp_path / "runs")
     runs, _ = find_runs([str(tmp_path / "runs")])
-    ledger = verdicts_on(Ledger().write(runs, tmp_path / "page"))
+    ledger = verdicts_on(find_page(LEDGER).write(runs, tmp_path / "page"))
     assert len(ledger) == len(files())
     shared = 0
     for name in page_files():
@@ -152,7 +152,7 @@ def test_a_statement_has_one_verdict_on_every_page(tmp_path: Path) -> None:
     assert stored["statements"]["kovaleva_last_two_layers"]["verdict"] == HOLDS
     assert stored["statements"]["kovaleva_last_two_layers"]["subjects"]["mrpc"]["seeds"] == 2
     # A part of the statements has the verdicts of all.
-    some = Ledger(("kovaleva_last_two_layers", "clark_cls_early")).write(runs, tmp_path / "some")
+    some = find_page(LEDGER, ("kovaleva_last_two_layers", "clark_cls_early")).write(runs, tmp_path / "some")
     assert verdicts_on(some).items() <= ledger.items()
 
 
@@ -370,11 +370,9 @@ def test_a_score_differs_from_the_papers_where_their_intervals_do_not_meet(
     metric: str, pretrained: list[float], untrained: list[float], against: str | None
 ) -> None:
     # By Wilson: 0.77 of 1,000 is 0.743 to 0.795, the paper's 0.786 of 9,815 0.778 to 0.794.
-    scores = Scores("mnli", metric, pretrained, [], untrained, 0.35, (31.7, 61.0, 78.6), 1000, 9815)
-    table = score_table([[scores]])
-    row = dict(zip(table.header, table.rows[0], strict=True))
-    assert row.get("against the paper, beyond both intervals") == against
-    assert row["paper"] == "78.6 / 61.0 / 31.7"
+    values = {"pretrained": pretrained, "random": [], "untrained": untrained}
+    line = score_line(metric, values, 1000, (31.7, 61.0, 78.6), 9815)
+    assert line["against"] == against
 
 
 def with_maps(run: Run, before: torch.Tensor, after: torch.Tensor | None = None) -> None:

@@ -19,8 +19,8 @@ from scipy import stats
 
 from bertsecrets.cli.composition import check
 from bertsecrets.errors import UserError
-from bertsecrets.papers.ledger import Ledger
 from bertsecrets.papers.models import studied
+from bertsecrets.papers.names import LEDGER
 from bertsecrets.papers.page import find_page
 from bertsecrets.papers.statements.judge import DIFFERS, HOLDS, HOLDS_HERE, UNTOLD, Entry, depends_on, judge
 from bertsecrets.papers.statements.kinds import KINDS
@@ -134,7 +134,7 @@ def test_a_verdict_on_pre_training_names_a_sentence_embedding_model(tmp_path: Pa
     surface_run(tmp_path / "bert", stage="initial", model=BERT)
     subjects = [cell.subject for cell in ledger(tmp_path, statement)[0].cells]
     assert subjects == ["mrpc · bert_base", "mrpc · minilm (sentence-embedding model)"]
-    for page in (Ledger(("clark_cls_early",)), find_page("clark2019")):
+    for page in (find_page(LEDGER, ("clark_cls_early",)), find_page("clark2019")):
         text = page.write(runs, tmp_path / "page").read_text("utf-8")
         assert "Trained for sentence embeddings before fine-tuning: minilm." in text
 
@@ -271,7 +271,7 @@ def test_seeds_without_the_analysis_and_unlearned_ones_are_named(tmp_path: Path)
     assert len(cell.finding.readings) == 1
     assert cell.left_out == "1 of 2 seeds lack the column surface/cls and are skipped: seed 2."
     assert cell.command == f"python -m bertsecrets analyze checkpoint={lacking} 'measure=[surface]'"
-    page = Ledger(("kovaleva_cls_early",)).write(find_runs([str(tmp_path)])[0], tmp_path / "page")
+    page = find_page(LEDGER, ("kovaleva_cls_early",)).write(find_runs([str(tmp_path)])[0], tmp_path / "page")
     text = page.read_text("utf-8")
     assert "because they do not significantly beat the majority baseline: mrpc (seed 3, seed 4)." in text
     assert "1 of 2 seeds lack the column surface/cls and are skipped: seed 2." in text
@@ -356,7 +356,7 @@ def test_the_page_has_a_row_and_a_section_for_each_statement(tmp_path: Path) -> 
     (made / "finished.json").write_text(json.dumps({"code": "0.1.0+aaaa"}))
     (tmp_path / "a" / "unlearned" / "finished.json").write_text(json.dumps({"code": "0.1.0+bbbb"}))
     names = ("kovaleva_cls_early", "michel_prune_40")
-    page = Ledger(names).write(find_runs([str(tmp_path / "a")])[0], tmp_path / "page")
+    page = find_page(LEDGER, names).write(find_runs([str(tmp_path / "a")])[0], tmp_path / "page")
     text = page.read_text("utf-8")
     assert (
         "Of 2 published statements: 1 does not hold of this model; 1 cannot be told. Why some cannot be told: for 1 an "
@@ -375,7 +375,7 @@ def test_the_page_has_a_row_and_a_section_for_each_statement(tmp_path: Path) -> 
 def test_the_next_step_is_the_command_that_most_statements_lack(tmp_path: Path) -> None:
     made = surface_run(tmp_path / "run")
     names = ("bondarenko_no_op", "michel_prune_40", "kovaleva_cls_early", "michel_prune_20")
-    page = Ledger(names).write(find_runs([str(tmp_path / "run")])[0], tmp_path / "page").read_text("utf-8")
+    page = find_page(LEDGER, names).write(find_runs([str(tmp_path / "run")])[0], tmp_path / "page").read_text("utf-8")
     steps = re.findall(r"<li>(.+?) <span.+?<code>(.+?)</code>", page)
     assert [(words, command.split("analysis=")[1].split()[0]) for words, command in steps] == [
         ("To test “40 % of the heads can be removed without a relevant loss.” and 1 more", "prune"),

@@ -1,9 +1,9 @@
 """Test every statement on every model of the runs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import TypeVar, get_args
 
 import numpy as np
 
@@ -120,9 +120,9 @@ class Cell:
     subject: str
     model: str
     task: str
-    finding: Finding | None
-    p_value: float
-    verdict: str
+    finding: Finding | None = None
+    p_value: float = math.nan
+    verdict: str = UNTOLD
     reason: str = ""
     command: str = ""
     left_out: str = ""
@@ -244,7 +244,6 @@ def subject_of(models: Studied, group: Group, about: About) -> Subject:
     sheets = tuple(
         Sheet(
             f"seed {model.seed}",
-            str(model.folder),
             model.checkpoint,
             (*model.parts, *initial),
             about,
@@ -262,19 +261,13 @@ def _before(models: Studied) -> list[Subject]:
     parts = models.parts_before()
     # A model trained further for another purpose neither confirms nor refutes a statement about language models.
     embeds = {model: runs[0].config["model"].get("objective") == EMBEDDINGS for (model, _), runs in parts.items()}
+    tuned = [model for group in models.tuned for model in group.models]
     before = []
     for (model, task), runs in parts.items():
         # An analysis of a fine-tuned model can also measure the model before fine-tuning.
-        trained = next(
-            (
-                tuned.checkpoint
-                for group in models.tuned
-                for tuned in group.models
-                if any(run in tuned.parts for run in runs)
-            ),
-            BEFORE_TRAINING,
-        )
-        sheet = Sheet("before fine-tuning", str(runs[0].folder), trained, tuple(runs), "before")
+        analysed = (one.checkpoint for one in tuned if any(run in one.parts for run in runs))
+        checkpoint = next(analysed, BEFORE_TRAINING)
+        sheet = Sheet("before fine-tuning", checkpoint, tuple(runs), "before")
         name = f"{task} · {model}" if len(embeds) > 1 else task
         # If all models are of this kind, a page notes it once.
         kind = " (sentence-embedding model)" * (embeds[model] and not all(embeds.values()))
@@ -289,7 +282,9 @@ def _cells(statement: Statement, candidates: Sequence[Subject]) -> list[Cell]:
         if subject.task not in statement.except_tasks and (not statement.tasks or subject.task in statement.tasks)
     ]
     if statement.test.joins == "tasks":
-        return _joint_cells(statement, candidates)
+        names = sorted({subject.model for subject in candidates})
+        by_model = ([subject for subject in candidates if subject.model == name] for name in names)
+        return [_over_tasks(statement, subjects) for subjects in by_model]
     cells = [_cell(statement, subject) for subject in candidates]
     if statement.about != "before":
         return cells
@@ -302,43 +297,27 @@ def _cells(statement: Statement, candidates: Sequence[Subject]) -> list[Cell]:
 
 
 def _cell(statement: Statement, subject: Subject) -> Cell:
-    bare = Cell(subject.name, subject.model, subject.task, None, math.nan, UNTOLD)
+    test = statement.test
+    cell = Cell(subject.name, subject.model, subject.task)
     if not subject.sheets:
-        return replace(bare, reason=NOT_LEARNED)
-    present, numbers, lacking = _taken(statement, subject.sheets)
+        return replace(cell, reason=NOT_LEARNED)
+    present, lacking = taken(
+        subject.sheets, lambda sheet: test.columns_of(sheet) if test.joins else _read(statement, [[sheet]])
+    )
     if lacking:
         sheet, reason = lacking[0]
-        bare = replace(bare, command=analysis_command(sheet.checkpoint, reason.settings))
+        cell = replace(cell, command=analysis_command(sheet.checkpoint, reason.settings))
         if not present:
-            return replace(bare, reason=f"No run has {reason.what}.", too_few=reason.too_few)
+            return replace(cell, reason=f"No run has {reason.what}.", too_few=reason.too_few)
         names = ", ".join(sheet.name for sheet, _ in lacking)
-        bare = replace(
-            bare, left_out=f"{len(lacking)} of {len(subject.sheets)} seeds lack {reason.what} and are skipped: {names}."
-        )
+        without = f"{len(lacking)} of {len(subject.sheets)} seeds lack {reason.what} and are skipped: {names}."
+        cell = replace(cell, left_out=without)
+    if test.joins:
+        joint = _read(statement, [[sheet] for sheet, _ in present])
+        return replace(cell, finding=test.judge([joint]), seeds=len(present))
+    numbers = [reading for _, reading in present if isinstance(reading, Reading)]
     seeds = sum(math.isfinite(reading.value) for reading in numbers)
-    if statement.test.joins:
-        numbers, seeds = [_read(statement, [[sheet] for sheet in present])], len(present)
-    return replace(bare, finding=statement.test.judge(numbers), seeds=seeds)
-
-
-def _taken(
-    statement: Statement, sheets: Sequence[Sheet]
-) -> tuple[list[Sheet], list[Reading], list[tuple[Sheet, LackingError]]]:
-    """The sheets with the data for a statement, their readings unless its test joins them, and the others with what
-    they lack.
-    """
-    present, numbers, lacking = [], [], []
-    for sheet in sheets:
-        try:
-            if statement.test.joins:
-                for column in statement.test.columns:
-                    sheet.grid(column)
-            else:
-                numbers.append(_read(statement, [[sheet]]))
-            present.append(sheet)
-        except LackingError as error:
-            lacking.append((sheet, error))
-    return present, numbers, lacking
+    return replace(cell, finding=test.judge(numbers), seeds=seeds)
 
 
 def _read(statement: Statement, groups: Sequence[Sequence[Sheet]]) -> Reading:
@@ -347,36 +326,45 @@ def _read(statement: Statement, groups: Sequence[Sequence[Sheet]]) -> Reading:
     Raises:
         LackingError: If their runs lack the data for the test.
     """
-    test, sheets = statement.test, [sheet for group in groups for sheet in group]
-    reading = test.joint_reading(groups) if test.joins else test.reading(sheets[0])
-    origins = (sheet.origin(column) for sheet in sheets for column in test.columns)
+    reading = statement.test.joint_reading(groups)
+    origins = (sheet.origin(column) for sheets in groups for sheet in sheets for column in statement.test.columns)
     return replace(reading, detail="; ".join(dict.fromkeys(filter(None, [reading.detail, *origins]))))
 
 
-def _joint_cells(statement: Statement, candidates: Sequence[Subject]) -> list[Cell]:
-    """One cell for each model, over its tasks."""
-    cells = []
-    for model in sorted({subject.model for subject in candidates}):
-        groups: dict[str, list[Sheet]] = {}
-        commands, left_out = [], []
-        for subject in candidates:
-            if subject.model != model:
-                continue
-            present, _, lacking = _taken(statement, subject.sheets)
-            commands += [analysis_command(sheet.checkpoint, error.settings) for sheet, error in lacking]
-            left_out += [f"{subject.task} {sheet.name}" for sheet, _ in lacking]
-            if present:
-                groups.setdefault(subject.task, present)
-        name = f"{model}: {', '.join(groups) or 'no task'}"
-        bare = Cell(name, model, "tasks", None, math.nan, UNTOLD, command=next(iter(commands), ""))
-        if len(groups) < 2:
-            reason = f"Fewer than two tasks that the model learned have {statement.test.columns[0]}."
-            cells.append(replace(bare, reason=reason))
-            continue
-        without = f"Skipped, without the analysis: {', '.join(left_out)}." if left_out else ""
-        finding = statement.test.judge([_read(statement, list(groups.values()))])
-        cells.append(replace(bare, finding=finding, left_out=without, seeds=min(map(len, groups.values()))))
-    return cells
+_Taken = TypeVar("_Taken")
+
+
+def taken(
+    sheets: Sequence[Sheet], read: Callable[[Sheet], _Taken]
+) -> tuple[list[tuple[Sheet, _Taken]], list[tuple[Sheet, LackingError]]]:
+    """The sheets that have what is read, with it, and the others with what they lack."""
+    present, lacking = [], []
+    for sheet in sheets:
+        try:
+            present.append((sheet, read(sheet)))
+        except LackingError as error:
+            lacking.append((sheet, error))
+    return present, lacking
+
+
+def _over_tasks(statement: Statement, subjects: Sequence[Subject]) -> Cell:
+    """The cell of one model, over its tasks."""
+    groups: dict[str, list[Sheet]] = {}
+    commands, left_out = [], []
+    for subject in subjects:
+        present, lacking = taken(subject.sheets, statement.test.columns_of)
+        commands += [analysis_command(sheet.checkpoint, error.settings) for sheet, error in lacking]
+        left_out += [f"{subject.task} {sheet.name}" for sheet, _ in lacking]
+        if present:
+            groups.setdefault(subject.task, [sheet for sheet, _ in present])
+    model = subjects[0].model
+    cell = Cell(f"{model}: {', '.join(groups) or 'no task'}", model, "tasks", command=next(iter(commands), ""))
+    if len(groups) < 2:
+        reason = f"Fewer than two tasks that the model learned have {statement.test.columns[0]}."
+        return replace(cell, reason=reason)
+    finding = statement.test.judge([_read(statement, list(groups.values()))])
+    without = f"Skipped, without the analysis: {', '.join(left_out)}." if left_out else ""
+    return replace(cell, finding=finding, left_out=without, seeds=min(map(len, groups.values())))
 
 
 NOT_LEARNED = "The model did not significantly beat the majority baseline, so its heads are not tested."

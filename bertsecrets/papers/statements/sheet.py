@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -20,7 +20,7 @@ from bertsecrets.measures.linguistic.columns import RANDOM
 from bertsecrets.measures.role_rows import judged_relations, voita_roles
 from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
-from bertsecrets.papers.models import ANY_MODEL, data_settings, model_settings, task_settings
+from bertsecrets.papers.models import ANY_MODEL, model_settings, text_settings
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
@@ -98,6 +98,20 @@ class Grid:
     limits: tuple[float, float] = UNLIMITED
     tests: int = 1
 
+    def plus(self, other: "Grid") -> "Grid":
+        """The sum with another column, whose errors are assumed to have the same sign."""
+        return Grid(
+            self.value_LH + other.value_LH,
+            self.stderr_LH + other.stderr_LH,
+            max(self.count, other.count),
+            limits=(self.limits[0] + other.limits[0], self.limits[1] + other.limits[1]),
+            tests=self.tests + other.tests,
+        )
+
+    def minus(self, other: "Grid") -> "Grid":
+        """The difference from another column, likewise."""
+        return self.plus(replace(other, value_LH=-other.value_LH, limits=(-other.limits[1], -other.limits[0])))
+
 
 def disabled_columns() -> tuple[str, ...]:
     """Columns ``disable/<mode>/<kind>``: the change of score in points with each component of a kind disabled.
@@ -130,7 +144,6 @@ class Sheet:
 
     Args:
         name: Label within its subject, e.g. ``seed 1``.
-        folder: Folder of the training run, or of the first analysis.
         checkpoint: The checkpoint for commands that analyse the model.
         runs: The runs.
         about: The state of the model that the numbers describe.
@@ -140,7 +153,6 @@ class Sheet:
     """
 
     name: str
-    folder: str
     checkpoint: str
     runs: tuple[FinishedRun, ...]
     about: About = "tuned"
@@ -268,8 +280,7 @@ class Sheet:
 
     def _initial_on_task(self, *settings: str) -> str:
         """The settings that name the model before fine-tuning and the sheet's task and data, and further ones."""
-        config = self.runs[0].config
-        return f"{self._initial} {shlex.join([*task_settings(config), *data_settings(config), *settings])}"
+        return f"{self._initial} {shlex.join([*text_settings(self.runs[0].config), *settings])}"
 
     def _views(self, experiment: str) -> Iterator[MeasureView]:
         for run in self.runs:
@@ -403,26 +414,6 @@ def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid |
     return Grid(grid[0], grid[1], int(grid[2].max()), limits=limits)
 
 
-@dataclass(frozen=True)
-class LayerSet:
-    """A set of layers by relative depth, for any number of layers.
-
-    >>> [LAYER_SETS[name].rows(np.zeros((6, 1))) for name in ("last_two", "upper_half", "middle", "ends")]
-    [[4, 5], [3, 4, 5], [2, 3], [0, 5]]
-
-    Args:
-        words: Their label on a page.
-        choose: Maps a model's number of layers to the layers of the set, from 0.
-    """
-
-    words: str
-    choose: Callable[[int], Sequence[int]]
-
-    def rows(self, grid_LH: Array) -> list[int]:
-        """The layers of the set in a grid ``[layers, heads]``."""
-        return list(self.choose(len(grid_LH)))
-
-
 def _third(layers: int) -> int:
     return max(1, layers // 3)
 
@@ -433,30 +424,35 @@ def _five_of_twelve(layers: int) -> Sequence[int]:
     return range(first, max(first + 1, round(10 * layers / 12)))
 
 
-LAYER_SETS: dict[str, LayerSet] = {
-    "all": LayerSet("all layers", lambda layers: range(layers)),
-    "first": LayerSet("the first layer", lambda layers: range(1)),
-    "last": LayerSet("the last layer", lambda layers: range(layers - 1, layers)),
-    "ends": LayerSet("the first and the last layer", lambda layers: (0, layers - 1)),
-    "first_two": LayerSet("the first two layers", lambda layers: range(min(2, layers))),
-    "last_two": LayerSet("the last two layers", lambda layers: range(max(0, layers - 2), layers)),
-    "lower_half": LayerSet("the lower half of the layers", lambda layers: range((layers + 1) // 2)),
-    "upper_half": LayerSet("the upper half of the layers", lambda layers: range(layers // 2, layers)),
-    "lower_third": LayerSet("the lower third of the layers", lambda layers: range(_third(layers))),
-    "after_lower_third": LayerSet(
-        "the layers from a third of the depth on", lambda layers: range(min(_third(layers), layers - 1), layers)
-    ),
-    "middle": LayerSet(
-        "the middle third of the layers",
-        lambda layers: range(_third(layers), max(_third(layers) + 1, layers - _third(layers))),
-    ),
-    "upper_third": LayerSet("the upper third of the layers", lambda layers: range(layers - _third(layers), layers)),
-    "all_but_last": LayerSet("all layers but the last", lambda layers: range(max(1, layers - 1))),
-    "all_but_last_two": LayerSet("all layers but the last two", lambda layers: range(max(1, layers - 2))),
-    "all_but_first_two": LayerSet("all layers but the first two", lambda layers: range(min(2, layers - 1), layers)),
-    "five_of_twelve": LayerSet("layers 5 to 9 of 12, or as deep", _five_of_twelve),
+LAYER_SETS: dict[str, Callable[[int], Sequence[int]]] = {
+    "all": range,
+    "first": lambda layers: range(1),
+    "last": lambda layers: range(layers - 1, layers),
+    "ends": lambda layers: (0, layers - 1),
+    "first_two": lambda layers: range(min(2, layers)),
+    "last_two": lambda layers: range(max(0, layers - 2), layers),
+    "lower_half": lambda layers: range((layers + 1) // 2),
+    "upper_half": lambda layers: range(layers // 2, layers),
+    "lower_third": lambda layers: range(_third(layers)),
+    "after_lower_third": lambda layers: range(min(_third(layers), layers - 1), layers),
+    "middle": lambda layers: range(_third(layers), max(_third(layers) + 1, layers - _third(layers))),
+    "upper_third": lambda layers: range(layers - _third(layers), layers),
+    "all_but_last": lambda layers: range(max(1, layers - 1)),
+    "all_but_last_two": lambda layers: range(max(1, layers - 2)),
+    "all_but_first_two": lambda layers: range(min(2, layers - 1), layers),
+    "five_of_twelve": _five_of_twelve,
 }
-"""The sets of layers for statements."""
+"""Sets of layers by relative depth: a model's number of layers -> the layers of the set, from 0."""
+
+
+def layers_of(layers: str, grid_LH: Array) -> list[int]:
+    """The layers of a set in a grid ``[layers, heads]``.
+
+    >>> [layers_of(name, np.zeros((6, 1))) for name in ("last_two", "upper_half", "middle", "ends")]
+    [[4, 5], [3, 4, 5], [2, 3], [0, 5]]
+    """
+    return list(LAYER_SETS[layers](len(grid_LH)))
+
 
 if TYPE_CHECKING:
     Layers: TypeAlias = str

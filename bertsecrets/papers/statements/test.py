@@ -1,11 +1,12 @@
 """Tests of statements: a number per model with its uncertainty, compared with a threshold."""
 
+import functools
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from abc import ABC
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -77,7 +78,7 @@ class Test(Settings, ABC):
         above, below: The statement holds if the number is above, or below, this; exactly one of them is given.
         unit: Words after the number in a sentence, e.g. ``of the attention``, or before it, e.g. ``a cosine``.
         tolerance: Largest error not covered by the standard error, e.g. of a classifier.
-        called: Description of the number; empty for the default of the kind.
+        called: Description of the number; empty for the kind of test with its settings.
     """
 
     __test__ = False
@@ -89,17 +90,8 @@ class Test(Settings, ABC):
     tolerance: float = Field(default=0.0, ge=0, description="a number from 0")
     called: str = Field(default="", description="a text")
 
-    bounds: ClassVar[tuple[float, float]] = UNLIMITED
-    """The smallest and the largest possible number, before its absolute value is taken."""
-
     one_of: ClassVar[tuple[tuple[str, str], ...]] = (("above", "below"),)
     """Pairs of arguments of which exactly one must be given."""
-
-    def limits(self, readings: Sequence[Reading]) -> tuple[float, float]:
-        """The smallest and the largest possible number, whatever the models."""
-        ends = zip(self.bounds, *(reading.limits for reading in readings), strict=True)
-        low, high = (choose(values) for choose, values in zip((max, min), ends, strict=True))
-        return low, high
 
     @property
     def threshold(self) -> float:
@@ -122,17 +114,27 @@ class Test(Settings, ABC):
         return ()
 
     @property
-    @abstractmethod
     def number(self) -> str:
-        """Description of the number."""
+        """Description of the number: ``called``, or else the kind of test with its settings."""
+        settings = self.model_dump(exclude_defaults=True, exclude={"kind", "above", "below", "unit", "tolerance"})
+        told = (f"{key}: {', '.join(map(str, listed(value)))}" for key, value in settings.items())
+        return self.called or f"{self.kind.replace('_', ' ')} ({'; '.join(told)})"
 
-    @abstractmethod
+    def columns_of(self, sheet: Sheet) -> list[Grid]:
+        """These columns of one model.
+
+        Raises:
+            LackingError: If its runs lack one of them.
+        """
+        return [sheet.grid(column) for column in self.columns]
+
     def reading(self, sheet: Sheet) -> Reading:
         """The number of one model.
 
         Raises:
             LackingError: If its runs lack the data for the test.
         """
+        return self.joint_reading([[sheet]])
 
     @property
     def joins(self) -> str:
@@ -144,10 +146,12 @@ class Test(Settings, ABC):
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
         """The number of several models, for a test that combines them: one group per seed or task.
 
+        A subclass defines this or :meth:`reading`.
+
         Raises:
             LackingError: If the runs of one lack the data for the test.
         """
-        raise NotImplementedError
+        return self.reading(groups[0][0])
 
     def holds(self, value: float) -> bool:
         """Whether a number is on the claimed side of the threshold."""
@@ -165,7 +169,7 @@ class Test(Settings, ABC):
             nearer = self._over_models([replace(reading, value=reading.value + toward) for reading in readings])
             p = 1.0 if abs(delta) <= self.tolerance else nearer.p_value
             finding = replace(finding, low=finding.low - self.tolerance, high=finding.high + self.tolerance, p_value=p)
-        least, most = self.limits(readings)
+        least, most = max(reading.limits[0] for reading in readings), min(reading.limits[1] for reading in readings)
         low, high = (min(max(end, least), most) for end in (finding.low, finding.high))
         return replace(finding, low=low, high=high)
 
@@ -208,9 +212,11 @@ class SizeTest(Test):
 
     absolute: bool = Field(default=False, description="true or false")
 
-    def limits(self, readings: Sequence[Reading]) -> tuple[float, float]:
-        low, high = super().limits(readings)
-        return (max(0.0, low), max(-low, high)) if self.absolute else (low, high)
+    def sized(self, reading: Reading) -> Reading:
+        """A reading of the number or, for absolute numbers, of its size."""
+        low, high = reading.limits
+        size = replace(reading, value=abs(reading.value), limits=(max(0.0, low), max(-low, high)))
+        return size if self.absolute else reading
 
 
 class SumTest(Test):
@@ -226,10 +232,14 @@ class SumTest(Test):
     def columns(self) -> Sequence[str]:
         return listed(self.column)
 
-    @property
-    def quantity(self) -> str:
-        """Label of the sum."""
-        return " + ".join(listed(self.column))
+    def total(self, sheet: Sheet) -> Grid:
+        """The sum of the columns.
+
+        Raises:
+            LackingError: If the model's runs lack one of them.
+        """
+        first, *others = (sheet.grid(column) for column in listed(self.column))
+        return functools.reduce(Grid.plus, others, first)
 
 
 def reliability(grid: Grid) -> float:
@@ -278,16 +288,6 @@ def interval_in_words(value: float, low: float, high: float) -> str:
     return f"{number(value, digits)} ({'no interval' if limits == MISSING else limits})"
 
 
-def summed(sheet: Sheet, columns: Iterable[str]) -> tuple[Array, Array, int]:
-    """The sum of columns: values and standard errors ``[layers, heads]``, assuming errors of equal sign, and the
-    examples.
-    """
-    grids = [sheet.grid(column) for column in columns]
-    value_LH = np.sum([grid.value_LH for grid in grids], axis=0)
-    stderr_LH = np.sum([grid.stderr_LH for grid in grids], axis=0)
-    return value_LH, stderr_LH, max(grid.count for grid in grids)
-
-
 def mean_of(value_N: Array, stderr_N: Array) -> tuple[float, float]:
     """The mean over heads with a value and its standard error, assuming errors of equal sign; NaN without such heads.
 
@@ -302,6 +302,6 @@ def mean_of(value_N: Array, stderr_N: Array) -> tuple[float, float]:
     return float(value_N[finite_N].mean()), float(stderr_N[finite_N].mean())
 
 
-def listed(columns: str | Sequence[str]) -> tuple[str, ...]:
-    """One or several columns as a tuple."""
-    return (columns,) if isinstance(columns, str) else tuple(columns)
+def listed(columns: Any) -> tuple[Any, ...]:
+    """One or several columns, or other values, as a tuple."""
+    return tuple(columns) if isinstance(columns, list | tuple) else (columns,)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,13 @@ from scipy import stats
 from bertsecrets.measures.linguistic.columns import BEYOND, MEAN
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.papers.statements.sheet import (
-    DISABLE,
-    LAYER_SETS,
     UNLIMITED,
     Array,
     Grid,
     LackingError,
     Layers,
     Sheet,
+    layers_of,
     settings_for,
 )
 from bertsecrets.papers.statements.test import (
@@ -34,10 +33,8 @@ from bertsecrets.papers.statements.test import (
     listed,
     mean_of,
     reliability,
-    summed,
 )
 from bertsecrets.present.grid import highest
-from bertsecrets.results.components import KINDS
 from bertsecrets.results.formatting import head_label
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.settings import Settings
@@ -51,13 +48,6 @@ class Where(Settings):
 
     column: str = Field(description="a column, <measure>/<column>")
     above: float | int = Field(description="a number")
-
-
-def _components(column: str, layers: str) -> str:
-    """Label of the heads of some layers, or of these layers for a column with one number per layer."""
-    measure, _, name = column.partition("/")
-    of_layers = measure == DISABLE and KINDS[name.split("/")[1]].axes == ("layer",)
-    return LAYER_SETS[layers].words if of_layers else f"the heads of {LAYER_SETS[layers].words}"
 
 
 class Mean(SizeTest, SumTest):
@@ -85,48 +75,35 @@ class Mean(SizeTest, SumTest):
         condition = () if self.where is None else (self.where.column,)
         return (*listed(self.column), *listed(self.minus), *condition)
 
-    @property
-    def number(self) -> str:
-        quantity = self.quantity + "".join(f" − {column}" for column in listed(self.minus))
-        quantity += f" − the highest other {self.highest_of}…" * bool(self.highest_of)
-        components = _components(self.columns[0], self.layers)
-        condition = "" if self.where is None else f" with {self.where.column} above {self.where.above:g}"
-        others = "" if self.other is None else f" minus that over {LAYER_SETS[self.other].words}"
-        return f"{'size of the ' if self.absolute else ''}mean of {quantity} over {components}{condition}{others}"
-
     def reading(self, sheet: Sheet) -> Reading:
-        value_LH, stderr_LH, count = summed(sheet, listed(self.column))
-        low, high = (sum(ends) for ends in zip(*(sheet.grid(name).limits for name in listed(self.column)), strict=True))
+        grid, detail = self.total(sheet), ""
         rival = self._rival(sheet) if self.highest_of else ""
         for column in (*listed(self.minus), *filter(None, [rival])):
-            subtracted = sheet.grid(column)
-            value_LH, stderr_LH = value_LH - subtracted.value_LH, stderr_LH + subtracted.stderr_LH
-            low, high = low - subtracted.limits[1], high - subtracted.limits[0]
-        counted_LH = np.isfinite(value_LH)
-        detail = f"highest other: {rival.partition('/')[2]}" if rival else ""
+            grid = grid.minus(sheet.grid(column))
+            detail = f"highest other: {rival.partition('/')[2]}" if rival else ""
+        counted_LH = np.isfinite(grid.value_LH)
         if self.where is not None:
             counted_LH &= sheet.grid(self.where.column).value_LH > self.where.above
-        value, stderr, heads = self._over(self.layers, value_LH, stderr_LH, counted_LH)
-        if self.where is not None:
-            detail = f"{heads} of {counted_LH.size} heads with {self.where.column} above {self.where.above:g}"
+            number = int(counted_LH[layers_of(self.layers, counted_LH)].sum())
+            detail = f"{number} of {counted_LH.size} heads with {self.where.column} above {self.where.above:g}"
+        value, stderr = self._over(self.layers, grid, counted_LH)
+        limits = grid.limits
         if self.other is not None:
-            taken, error, _ = self._over(self.other, value_LH, stderr_LH, counted_LH)
-            value, stderr, low, high = value - taken, stderr + error, *UNLIMITED
-        return Reading(abs(value) if self.absolute else value, stderr, count, detail, limits=(low, high))
+            taken, error = self._over(self.other, grid, counted_LH)
+            value, stderr, limits = value - taken, stderr + error, UNLIMITED
+        return self.sized(Reading(value, stderr, grid.count, detail, limits=limits))
 
-    def _over(self, layers: str, value_LH: Array, stderr_LH: Array, counted_LH: Mask) -> tuple[float, float, int]:
-        """The mean over the counted heads of some layers, its standard error, and the number of these heads."""
-        rows = LAYER_SETS[layers].rows(value_LH)
-        counted_RH = counted_LH[rows]
-        return *mean_of(value_LH[rows][counted_RH], stderr_LH[rows][counted_RH]), int(counted_RH.sum())
+    def _over(self, layers: str, grid: Grid, counted_LH: Mask) -> tuple[float, float]:
+        """The mean over the counted heads of some layers, and its standard error."""
+        rows = layers_of(layers, grid.value_LH)
+        return mean_of(*(of_LH[rows][counted_LH[rows]] for of_LH in (grid.value_LH, grid.stderr_LH)))
 
     def _rival(self, sheet: Sheet) -> str:
         """The column with the highest mean among the others with the same prefix."""
         means = {}
         for name in sorted(set(sheet.columns(self.highest_of)) - {*listed(self.column), *self.without}):
             grid = sheet.grid(name)
-            rows = LAYER_SETS[self.layers].rows(grid.value_LH)
-            mean, _ = mean_of(grid.value_LH[rows], grid.stderr_LH[rows])
+            mean, _ = self._over(self.layers, grid, np.isfinite(grid.value_LH))
             if math.isfinite(mean):
                 means[name] = mean
         if not means:
@@ -152,47 +129,29 @@ class ExtremeLayers(SumTest):
     extreme: Literal["highest", "lowest"] = Field(description="highest or lowest")
 
     @property
-    def number(self) -> str:
-        layers = LAYER_SETS[self.layers].words
-        return (
-            f"gap of the mean of {self.quantity} between {layers} and the nearest other layer, positive if "
-            f"{self.extreme}"
-        )
-
-    @property
     def joins(self) -> str:
         return "seeds"
-
-    def reading(self, sheet: Sheet) -> Reading:
-        return self.joint_reading([[sheet]])
 
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
         means, errors, count = [], [], 0
         for (sheet,) in groups:
-            value_LH, stderr_LH, examples = summed(sheet, self.columns)
-            by_layer = [mean_of(value_H, stderr_H) for value_H, stderr_H in zip(value_LH, stderr_LH, strict=True)]
-            mean_L, error_L = np.array(by_layer).T
+            grid = self.total(sheet)
+            mean_L, error_L = np.array([*map(mean_of, grid.value_LH, grid.stderr_LH)]).T
             means.append(mean_L if self.extreme == "highest" else -mean_L)
             errors.append(error_L)
-            count = max(count, examples)
+            count = max(count, grid.count)
         mean_SL, error_SL = np.stack(means), np.stack(errors)
-        named = LAYER_SETS[self.layers].rows(mean_SL.T)
+        named = layers_of(self.layers, mean_SL.T)
         rest = [layer for layer in range(mean_SL.shape[1]) if layer not in named]
         if np.isnan(mean_SL).any() or not rest:
             return Reading(np.nan, np.nan, count)
         # Each seed's own gap would use its least favourable pair of layers, so that the mean over seeds would be too
         # low.
         pairs = [
-            self._over_models(
-                [
-                    Reading(float(gap), float(error), count)
-                    for gap, error in zip(
-                        mean_SL[:, layer] - mean_SL[:, other], error_SL[:, layer] + error_SL[:, other], strict=True
-                    )
-                ]
-            )
+            self._over_models([Reading(float(gap), float(error), count) for gap, error in zip(*of_pair, strict=True)])
             for layer in named
             for other in rest
+            for of_pair in [(mean_SL[:, layer] - mean_SL[:, other], error_SL[:, layer] + error_SL[:, other])]
         ]
         least = min(pairs, key=lambda pair: pair.value)
         detail = f"{self.extreme} layer: {int(np.argmax(mean_SL.mean(0)))}"
@@ -228,34 +187,24 @@ class Share(SumTest):
     among: str = Field(default="", description="a column, <measure>/<column>, or an empty text")
     one_of = (("above", "below"), ("over", "under"))
 
-    def limits(self, readings: Sequence[Reading]) -> tuple[float, float]:
-        return (-1.0, 1.0) if self.among else (0.0, 1.0)
-
     @property
     def columns(self) -> Sequence[str]:
         return (*listed(self.column), *filter(None, [self.among]))
 
-    @property
-    def number(self) -> str:
-        side = f"over {self.over:g}" if self.under is None else f"under {self.under:g}"
-        if self.per_layer is not None:
-            return f"share of {LAYER_SETS[self.layers].words} whose {self.per_layer} {self.quantity} is {side}"
-        among = f" among those with {self.among}, minus that of the others" * bool(self.among)
-        return f"share of {_components(self.columns[0], self.layers)} with {self.quantity} {side}{among}"
-
     def reading(self, sheet: Sheet) -> Reading:
-        value_LH, stderr_LH, count = summed(sheet, listed(self.column))
-        rows = LAYER_SETS[self.layers].rows(value_LH)
-        value_LH, stderr_LH = value_LH[rows], stderr_LH[rows]
+        grid = self.total(sheet)
+        rows = layers_of(self.layers, grid.value_LH)
+        value_LH, stderr_LH, count = grid.value_LH[rows], grid.stderr_LH[rows], grid.count
         if self.among:
             among = sheet.grid(self.among)
             return self._contrast(value_LH, among.value_LH[rows] > 0.5, max(count, among.count))
         reach = REACH if self.per_layer is None else NormalDist().inv_cdf(1 - 0.025 / value_LH.shape[1])
-        shares = [self._share(value_LH + factor * stderr_LH) for factor in (0.0, -reach, reach)]
-        if not np.isfinite(stderr_LH[np.isfinite(value_LH)]).all():
-            return Reading(shares[0], np.nan, count)
-        one_head = 1 / (len(value_LH) if self.per_layer is not None else np.isfinite(value_LH).sum())
-        return Reading(shares[0], max(one_head, *(abs(share - shares[0]) for share in shares[1:])) / REACH, count)
+        share, *ends = (self._share(value_LH + factor * stderr_LH) for factor in (0.0, -reach, reach))
+        stderr = math.nan
+        if np.isfinite(stderr_LH[np.isfinite(value_LH)]).all():
+            one_head = 1 / (len(value_LH) if self.per_layer is not None else np.isfinite(value_LH).sum())
+            stderr = max(one_head, *(abs(end - share) for end in ends)) / REACH
+        return Reading(share, stderr, count, limits=(0.0, 1.0))
 
     def _beyond(self, value: Array) -> Mask:
         return value < self.under if self.under is not None else value > float(self.over or 0)
@@ -271,7 +220,8 @@ class Share(SumTest):
         table = [[int((part & side).sum()) for side in (beyond_LH, ~beyond_LH)] for part in (among_LH, ~among_LH)]
         ours, others = (row[0] / sum(row) if sum(row) else math.nan for row in table)
         detail = f"{table[0][0]} of {sum(table[0])} heads with {self.among}, {table[1][0]} of {sum(table[1])} others"
-        return Reading(ours - others, math.nan, count, detail, p_value=float(stats.fisher_exact(table).pvalue))
+        p = float(stats.fisher_exact(table).pvalue)
+        return Reading(ours - others, math.nan, count, detail, p_value=p, limits=(-1.0, 1.0))
 
 
 class SomeHead(SumTest):
@@ -296,40 +246,30 @@ class SomeHead(SumTest):
     def columns(self) -> Sequence[str]:
         return (*listed(self.column), *self.or_columns)
 
-    @property
-    def number(self) -> str:
-        end = "lowest" if self.lowest else "highest"
-        quantity = self.quantity + "".join(f" or {column}" for column in self.or_columns)
-        if self.rank == 1:
-            return (
-                f"{end} {quantity} of all heads{'' if self.layers == 'all' else f' of {LAYER_SETS[self.layers].words}'}"
-            )
-        return f"{quantity} of the head of rank {self.rank} (1: the {end})"
-
     def reading(self, sheet: Sheet) -> Reading:
-        value_LH, stderr_LH, count = summed(sheet, listed(self.column))
-        sign, tests = -1.0 if self.lowest else 1.0, sum(sheet.grid(name).tests for name in listed(self.column))
-        for column in self.or_columns:
-            if (alternative := sheet.found(column)) is None:
-                continue
+        grid, sign = self.total(sheet), -1.0 if self.lowest else 1.0
+        value_LH, stderr_LH, tests, count = sign * grid.value_LH, grid.stderr_LH, grid.tests, grid.count
+        for alternative in filter(None, map(sheet.found, self.or_columns)):
             tests += alternative.tests
-            farther_LH = sign * alternative.value_LH > sign * value_LH
-            value_LH = np.where(farther_LH, alternative.value_LH, value_LH)
+            farther_LH = sign * alternative.value_LH > value_LH
+            value_LH = np.where(farther_LH, sign * alternative.value_LH, value_LH)
             stderr_LH = np.where(farther_LH, alternative.stderr_LH, stderr_LH)
-        excluded = [layer for layer in range(len(value_LH)) if layer not in LAYER_SETS[self.layers].rows(value_LH)]
-        value_LH[excluded] = np.nan
-        value_N, stderr_N = sign * value_LH.ravel(), stderr_LH.ravel()
-        finite_N = np.isfinite(value_N)
-        if finite_N.sum() < self.rank:
+        counted_LH = (
+            np.isfinite(value_LH) & np.isin(np.arange(len(value_LH)), layers_of(self.layers, value_LH))[:, None]
+        )
+        if counted_LH.sum() < self.rank:
             return Reading(np.nan, np.nan, count)
-        order = np.argsort(np.where(finite_N, -value_N, np.inf), kind="stable")
+        order = np.argsort(np.where(counted_LH, -value_LH, np.inf), axis=None, kind="stable")
         layer, head = divmod(int(order[self.rank - 1]), value_LH.shape[1])
         detail = head_label(layer, head) if value_LH.shape[1] > 1 else f"layer {layer}"
-        reach = NormalDist().inv_cdf(1 - 0.025 / (tests * int(finite_N.sum())))
+        reach = NormalDist().inv_cdf(1 - 0.025 / (tests * int(counted_LH.sum())))
         value, low, high = (
-            np.sort((value_N + factor * stderr_N)[finite_N])[-self.rank] for factor in (0.0, -reach, reach)
+            np.sort((value_LH + factor * stderr_LH)[counted_LH])[-self.rank] for factor in (0.0, -reach, reach)
         )
         return Reading(float(sign * value), float(max(high - value, value - low) / REACH), count, detail)
+
+
+_OF_CORRELATIONS = (-1.0, 1.0)
 
 
 class Correlation(SizeTest):
@@ -353,7 +293,6 @@ class Correlation(SizeTest):
     between: Literal["seeds", "tasks"] | None = Field(default=None, description="seeds, tasks or null")
     layers: Layers = Field(default="all", description="a name of layers")
     within_layers: bool = Field(default=False, description="true or false")
-    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     one_of = (("above", "below"), ("other", "between"))
 
     @property
@@ -364,28 +303,19 @@ class Correlation(SizeTest):
     def joins(self) -> str:
         return self.between or ""
 
-    @property
-    def number(self) -> str:
-        if self.between is not None:
-            return f"mean rank correlation over heads of {self.column} between {self.between}"
-        size = "size of the " if self.absolute else ""
-        heads = "heads" if self.layers == "all" else _components(self.column, self.layers)
-        depth = "within layers" if self.within_layers else "including the dependence of both on depth"
-        return f"{size}rank correlation over {heads} of {self.column} and {self.other}, {depth}"
-
-    def reading(self, sheet: Sheet) -> Reading:
-        if self.between is not None:
-            return self.joint_reading([[sheet]])
+    def _of_two(self, sheet: Sheet) -> Reading:
         first, second = (self._counted(sheet.grid(column)) for column in self.columns)
         correlation = rank_correlation(first.value_LH, second.value_LH)
         correlation = correlation.claim if self.within_layers else correlation
-        value = abs(correlation.rho) if self.absolute else correlation.rho
         stderr = (correlation.high - correlation.low) / (2 * REACH)
         attenuation = math.sqrt(reliability(first) * reliability(second))
         count = max(first.count, second.count)
-        return Reading(value, stderr, count, f"{correlation.count} heads", attenuation)
+        detail = f"{correlation.count} heads"
+        return self.sized(Reading(correlation.rho, stderr, count, detail, attenuation, limits=_OF_CORRELATIONS))
 
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
+        if self.between is None:
+            return self._of_two(groups[0][0])
         grids_G = [[sheet.grid(self.column) for sheet in group] for group in groups]
         count = max(grid.count for grids in grids_G for grid in grids)
         value_GLH = np.stack([np.mean([grid.value_LH for grid in grids], axis=0) for grids in grids_G])
@@ -395,7 +325,8 @@ class Correlation(SizeTest):
         # The mean over the seeds of a task is at least as reliable as the least reliable of them.
         least = float(np.min([reliability(grid) for grids in grids_G for grid in grids]))
         found = agreement(value_GLH, self.threshold)
-        return Reading(found.rho, (found.high - found.low) / (2 * REACH), count, detail, least, found.p_value)
+        stderr = (found.high - found.low) / (2 * REACH)
+        return Reading(found.rho, stderr, count, detail, least, found.p_value, _OF_CORRELATIONS)
 
     def doubt(self, finding: Finding) -> str:
         """Noise multiplies a correlation by the reliability of the numbers (Spearman 1904); pure noise gives about
@@ -413,7 +344,7 @@ class Correlation(SizeTest):
         )
 
     def _counted(self, grid: Grid) -> Grid:
-        rows = LAYER_SETS[self.layers].rows(grid.value_LH)
+        rows = layers_of(self.layers, grid.value_LH)
         value_LH = grid.value_LH[rows]
         if self.within_layers:
             value_LH = value_LH - np.nanmean(value_LH, axis=1, keepdims=True)
@@ -436,12 +367,8 @@ class TestedHeads(Test):
     def columns(self) -> Sequence[str]:
         return tuple(self.p_values)
 
-    @property
-    def number(self) -> str:
-        return f"number of heads that pass {' and '.join(self.p_values)}"
-
     def reading(self, sheet: Sheet) -> Reading:
-        grids = [sheet.grid(column) for column in self.p_values]
+        grids = self.columns_of(sheet)
         p_LH = np.max([grid.value_LH for grid in grids], axis=0)
         count = max(grid.count for grid in grids)
         if not np.isfinite(p_LH).any():
@@ -463,10 +390,6 @@ class Linked(Test):
     """
 
     pairs: list[str] = Field(min_length=1, description="a list of kinds of linked words")
-
-    @property
-    def number(self) -> str:
-        return "share of the attention between linked words beyond position, mean over kinds of links"
 
     def reading(self, sheet: Sheet) -> Reading:
         shares, errors, count = [], [], 0

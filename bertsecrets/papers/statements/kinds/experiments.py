@@ -10,7 +10,7 @@ from pydantic import Field
 from scipy import stats
 
 from bertsecrets.papers.statements.sheet import UNLIMITED, LackingError, Sheet, settings_for
-from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test
+from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test, listed
 from bertsecrets.pruning.experiment import SHUT, CausalGates
 from bertsecrets.pruning.experiment import Pruning as Experiment
 from bertsecrets.pruning.rows import CONTROLS, REVERSED, GateFits, PathPoint, Pruned
@@ -51,30 +51,23 @@ class Found(Test):
     draws: str = Field(default="", description="<rows>/<field>, or an empty text")
     range: list[float | int] = Field(default=[], max_length=2, description="two numbers, or an empty list")
 
-    @property
-    def number(self) -> str:
-        values = [", ".join(_several(value)) for value in self.where.values() if not isinstance(value, bool)]
-        what = {"first": "", "lowest": "lowest ", "share": "share of rows with ", "second": "second highest "}
-        flag = " not set or above 0" * (self.aggregate == "share")
-        return f"{what[self.aggregate]}{self.value}{flag} of {self.experiment} ({'; '.join([self.rows, *values])})"
-
     def reading(self, sheet: Sheet) -> Reading:
         for view in sheet.views(self.experiment):
             lines = [line for line in view.lines(self.rows) if self._counts(line)]
             if len(lines) > (self.aggregate == "second"):
                 return self._second(view, lines) if self.aggregate == "second" else self._of_rows(lines)
         raise LackingError(
-            f"{self.called or self.number} (too few, or not measured)", sheet.settings_of(self.experiment), too_few=True
+            f"{self.number} (too few, or not measured)", sheet.settings_of(self.experiment), too_few=True
         )
 
     def _counts(self, line: Mapping[str, Any]) -> bool:
-        fits = all(line.get(name) in _several(value) for name, value in self.where.items())
+        fits = all(line.get(name) in listed(value) for name, value in self.where.items())
         excluded = any(line.get(name) == value for name, value in self.without.items())
         return fits and not excluded and line.get(self.value) is not None
 
     def _of_same(self, line: Mapping[str, Any]) -> bool:
         """Whether a row of another kind has these values in its common fields."""
-        return all(line[name] in _several(value) for name, value in self.where.items() if name in line)
+        return all(line[name] in listed(value) for name, value in self.where.items() if name in line)
 
     def _of_rows(self, lines: Sequence[Mapping[str, Any]]) -> Reading:
         if self.aggregate == "share":
@@ -121,10 +114,6 @@ class Found(Test):
 _SHARE = (0.0, 1.0)
 
 
-def _several(value: bool | str | list[str]) -> Sequence[Any]:
-    return value if isinstance(value, list) else [value]
-
-
 _FARTHEST = 0.03
 """Largest difference of a pruned share from the requested one, as heads are removed in steps."""
 
@@ -158,17 +147,6 @@ class Pruning(Test):
     @property
     def columns(self) -> Sequence[str]:
         return () if self.order == _GATES or self.value == "speed" else (f"{Experiment.name}/kept",)
-
-    @property
-    def number(self) -> str:
-        removed = f"with {100 * self.share:g} % of the heads removed"
-        if self.value == "speed":
-            return f"examples per second gained {removed}, in percent"
-        if self.order == _GATES:
-            return f"change of score, in points, {removed} by gates of the frozen model"
-        less = "" if self.minus is None else f" minus that in the order of {score_label(self.minus)}"
-        anew = ", recomputed after each step" * self.iterative
-        return f"change of score, in points, {removed} in the order of {score_label(self.order)}{less}{anew}"
 
     def reading(self, sheet: Sheet) -> Reading:
         if self.value == "speed":
@@ -276,14 +254,6 @@ class Score(SizeTest):
 
     minus: Literal["constant", "random"] = Field(description="constant or random")
 
-    @property
-    def number(self) -> str:
-        reference = {"constant": "the majority baseline", "random": "random weights, fine-tuned"}[self.minus]
-        return (
-            f"{'size of the difference between the score and' if self.absolute else 'score minus'} that of "
-            f"{reference}, in points"
-        )
-
     def reading(self, sheet: Sheet) -> Reading:
         metric, score, error, count = _score(sheet.runs[0])
         if self.minus == "constant":
@@ -298,8 +268,7 @@ class Score(SizeTest):
             scores = np.array([score for _, score, _, _ in random_scores])
             spread = float(scores.var(ddof=1) / len(scores)) if len(scores) > 1 else random_scores[0][2] ** 2
             difference, stderr = score - float(scores.mean()), math.sqrt(error**2 + spread)
-        value = 100 * (abs(difference) if self.absolute else difference)
-        return Reading(value, 100 * stderr, count, metric)
+        return self.sized(Reading(100 * difference, 100 * stderr, count, metric))
 
 
 def _score(run: FinishedRun) -> tuple[str, float, float, int]:
