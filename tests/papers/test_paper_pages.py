@@ -185,7 +185,7 @@ def test_published_means_are_drawn_over_ours(tmp_path: Path) -> None:
     [
         ({"pages": 1}, "Unknown key 'page mine.pages'"),
         ({"file": "../mine.html"}, "expected the name of an HTML file"),
-        ({"sections": []}, "expected a list of sections"),
+        ({"sections": []}, "needs either sections, or every_statement=true"),
         ({"sections": [{"title": "One", "statement": []}]}, "Unknown key 'page mine: section.statement'"),
         ({"sections": [{"title": "One", "statements": ["kovaleva_cls_erly"]}]}, "did you mean 'kovaleva_cls_early'"),
         ({"sections": [{"title": "One", "show": [{"show": "layer"}]}]}, "shows 'layer', which does not exist"),
@@ -261,7 +261,7 @@ def test_settings_of_the_paper_that_these_runs_do_not_have_are_said(tmp_path: Pa
         make_run(tmp_path / task, task=task, measure=measure, **numbers)
 
     def sentences(page: str, title: str) -> list[str]:
-        report = pages[page].report(find_runs([str(tmp_path)])[0])
+        report, _ = pages[page].report(find_runs([str(tmp_path)])[0])
         section = next(section for section in report.sections if title in section.title)
         return [text for text in section.paragraphs if text.endswith(" in the paper.")]
 
@@ -300,7 +300,7 @@ def test_a_section_without_numbers_says_what_to_run(tmp_path: Path) -> None:
     make_run(tmp_path / "run", accuracy=None, constant=None)
     for name in ("kovaleva2019", "michel2019", "voita2019", "clark2019"):
         page = read_page(page_files()[name])
-        report = page.report(find_runs([str(tmp_path)])[0])
+        report, _ = page.report(find_runs([str(tmp_path)])[0])
         titles = [section.title for section in report.sections[:-1]]
         assert titles == [part.title for part in page.settings.sections]
         for part in page.settings.sections:

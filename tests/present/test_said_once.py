@@ -36,7 +36,8 @@ def of_comparison(folders: list[str]) -> Report:
 
 
 def of_paper(folders: list[str]) -> Report:
-    return find_page("clark2019").report(find_runs(folders[2:])[0])
+    report, _ = find_page("clark2019").report(find_runs(folders[2:])[0])
+    return report
 
 
 def text_of(report: Report) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -231,28 +231,30 @@ class Sheet:
         settings = reference + settings_for(column, "tuned") if self.next_seed else ""
         raise LackingError(f"the column {column} between two seeds", settings)
 
-    def view(self, experiment: str) -> MeasureView:
-        """An experiment in the sheet's state.
-
-        Raises:
-            LackingError: If no run has it.
-        """
-        return self.views(experiment)[0]
-
     def views(self, experiment: str) -> list[MeasureView]:
-        """An experiment in the sheet's state, from each run that has it.
+        """:meth:`measured`.
 
         Raises:
             LackingError: If no run has it.
         """
-        if views := list(self._views(experiment)):
+        if views := self.measured(experiment):
             return views
         raise LackingError(f"the results of {experiment}{_STATES[self.about]}", self.settings_of(experiment))
+
+    def measured(self, experiment: str) -> list[MeasureView]:
+        """An experiment in the sheet's state, from each run that has it."""
+        views = []
+        for run in self.runs:
+            if experiment in run.experiments and (self.about == "before" or run.source != BEFORE_TRAINING):
+                view = run.experiments[experiment][1]
+                at_state = view.at(INITIAL) if self.about == "before" and run.source != BEFORE_TRAINING else view
+                views += [] if at_state is None else [at_state]
+        return views
 
     def columns(self, prefix: str) -> list[str]:
         """The columns ``measure/column`` with a prefix, without those of random words."""
         measure, _, beginning = prefix.partition("/")
-        names = {column.name for view in self._views(measure) for column in view.columns}
+        names = {column.name for view in self.measured(measure) for column in view.columns}
         return sorted(f"{measure}/{n}" for n in names if n.startswith(beginning) and not n.endswith(RANDOM))
 
     def settings_of(self, experiment: str, about: About | None = None) -> str:
@@ -281,16 +283,6 @@ class Sheet:
     def _initial_on_task(self, *settings: str) -> str:
         """The settings that name the model before fine-tuning and the sheet's task and data, and further ones."""
         return f"{self._initial} {shlex.join([*text_settings(self.runs[0].config), *settings])}"
-
-    def _views(self, experiment: str) -> Iterator[MeasureView]:
-        for run in self.runs:
-            if experiment not in run.experiments or (self.about != "before" and run.source == BEFORE_TRAINING):
-                continue
-            view: MeasureView | None = run.experiments[experiment][1]
-            if self.about == "before" and run.source != BEFORE_TRAINING and view is not None:
-                view = view.at(INITIAL)
-            if view is not None:
-                yield view
 
     def origin(self, column: str) -> str:
         """Identification of a column's numbers: for disabled heads, metric and sample."""
@@ -349,7 +341,7 @@ def _layer(sheet: Sheet) -> Grid:
 
 
 def _has_role(sheet: Sheet) -> Grid:
-    view = sheet.view(VoitaRoles.name)
+    view, *_ = sheet.views(VoitaRoles.name)
     roles = voita_roles(view)
     if not roles:
         raise LackingError("roles of heads", settings_for(VoitaRoles.name, sheet.about))
@@ -358,7 +350,7 @@ def _has_role(sheet: Sheet) -> Grid:
 
 
 def _beyond_distance(sheet: Sheet) -> Grid:
-    view = sheet.view(VoitaRoles.name)
+    view, *_ = sheet.views(VoitaRoles.name)
     baselines = judged_relations(view)
     if not baselines:
         settings = settings_for(VoitaRoles.name, sheet.about)

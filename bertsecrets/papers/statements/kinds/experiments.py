@@ -1,15 +1,16 @@
 """Kinds of tests that read experiments' rows, or scores."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 from scipy import stats
 
-from bertsecrets.papers.statements.sheet import UNLIMITED, LackingError, Sheet, settings_for
+from bertsecrets.papers.lines import Line
+from bertsecrets.papers.statements.sheet import UNLIMITED, Array, LackingError, Sheet, settings_for
 from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test, listed
 from bertsecrets.pruning.experiment import SHUT, CausalGates
 from bertsecrets.pruning.experiment import Pruning as Experiment
@@ -19,6 +20,7 @@ from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import head_label
 from bertsecrets.results.scores import FISHER, LEVEL
 from bertsecrets.results.views import MeasureView
+from bertsecrets.statistics.intervals import stderr_of_width
 
 
 class Found(Test):
@@ -55,23 +57,18 @@ class Found(Test):
         for view in sheet.views(self.experiment):
             lines = [line for line in view.lines(self.rows) if self._counts(line)]
             if len(lines) > (self.aggregate == "second"):
-                return self._second(view, lines) if self.aggregate == "second" else self._of_rows(lines)
-        raise LackingError(
-            f"{self.number} (too few, or not measured)", sheet.settings_of(self.experiment), too_few=True
-        )
+                if self.aggregate == "second":
+                    return self._second(lines, view)
+                return self._share(lines) if self.aggregate == "share" else self._of_one(lines)
+        settings = sheet.settings_of(self.experiment)
+        raise LackingError(f"{self.number} (too few, or not measured)", settings, too_few=True)
 
-    def _counts(self, line: Mapping[str, Any]) -> bool:
+    def _counts(self, line: Line) -> bool:
         fits = all(line.get(name) in listed(value) for name, value in self.where.items())
         excluded = any(line.get(name) == value for name, value in self.without.items())
         return fits and not excluded and line.get(self.value) is not None
 
-    def _of_same(self, line: Mapping[str, Any]) -> bool:
-        """Whether a row of another kind has these values in its common fields."""
-        return all(line[name] in listed(value) for name, value in self.where.items() if name in line)
-
-    def _of_rows(self, lines: Sequence[Mapping[str, Any]]) -> Reading:
-        if self.aggregate == "share":
-            return self._share(lines)
+    def _of_one(self, lines: Sequence[Line]) -> Reading:
         line, *_ = lines
         count = int(line[self.value].get("n") or line.get("examples", 0))
         detail = head_label(line["layer"], line["head"]) if {"layer", "head"} <= set(line) else ""
@@ -80,39 +77,40 @@ class Found(Test):
             count = sum(int(line[self.value].get("n", 0)) for line in lines)
             detail = ", ".join(str(line[name]) for name in self.where)
         found = line[self.value]
-        reach = found["high"] - found["low"]
         stderr = found.get("stderr")
         if stderr is None or not math.isfinite(stderr):
-            stderr = reach / (2 * REACH) if math.isfinite(reach) else math.nan
+            stderr = float(stderr_of_width(found["high"] - found["low"], 0.95))
         low, high = self.range or UNLIMITED
         return Reading(found["value"], stderr, count, detail, limits=(low, high))
 
-    def _share(self, lines: Sequence[Mapping[str, Any]]) -> Reading:
-        number = len(lines)
-        if isinstance(lines[0][self.value], bool):
-            above = sum(not line[self.value] for line in lines)
+    def _share(self, lines: Sequence[Line]) -> Reading:
+        number, found = len(lines), [line[self.value] for line in lines]
+        if isinstance(found[0], bool):
+            above = number - sum(found)
             p = float(stats.binomtest(above, number, self.threshold).pvalue)
             return Reading(above / number, math.nan, number, f"{above} of {number} rows", p_value=p, limits=_SHARE)
-        found = [line[self.value] for line in lines]
         above = sum(one["value"] > 0 for one in found)
-        sure = [line[self.p] <= LEVEL if self.p else line[self.value]["low"] > 0 for line in lines]
-        ends = [sum(sure), sum(one["high"] > 0 for one in found)]
+        sure = sum(line[self.p] <= LEVEL if self.p else line[self.value]["low"] > 0 for line in lines)
         # At least one row to either side, as for shares of heads.
-        reach = max(1, *(abs(end - above) for end in ends)) / number
+        reach = max(1, abs(sure - above), abs(sum(one["high"] > 0 for one in found) - above)) / number
         count = sum(int(one.get("n", 0)) for one in found)
         return Reading(above / number, reach / REACH, count, f"{above} of {number} rows", limits=_SHARE)
 
-    def _second(self, view: MeasureView, lines: Sequence[Mapping[str, Any]]) -> Reading:
+    def _second(self, lines: Sequence[Line], view: MeasureView) -> Reading:
         value = sorted(float(line[self.value]) for line in lines)[-2]
         kind, _, field = self.draws.partition("/")
-        of_same = (line for line in view.lines(kind) if self._of_same(line))
+        # The row of the other kind with the same values in the fields that both have.
+        of_same = (
+            line
+            for line in view.lines(kind)
+            if all(line[name] in listed(value) for name, value in self.where.items() if name in line)
+        )
         draws = next((int(line[field]) for line in of_same), 0)
         stderr = math.sqrt(value * (1 - value) / draws) if draws else math.nan
         return Reading(value, stderr, draws, f"{len(lines)} rows", limits=_SHARE)
 
 
 _SHARE = (0.0, 1.0)
-
 
 _FARTHEST = 0.03
 """Largest difference of a pruned share from the requested one, as heads are removed in steps."""
@@ -157,31 +155,27 @@ class Pruning(Test):
         orders = [order for order in (self.order, self.minus) if order is not None]
         settings = f"{settings_for(Experiment.name, 'tuned')} 'prune.scores=[{','.join(orders)}]' prune.step={_STEP:g}"
         settings += " prune.iterative=true" * self.iterative
-        try:
-            runs = [run for run in _pruned(sheet) if self._fits(run)]
-        except LackingError:
-            runs = []
+        runs = [run for run in _pruned(sheet) if self._fits(run)]
         if not runs:
             raise LackingError(
                 f"pruning in the order of {' and '.join(map(score_label, orders))}, scored "
                 f"{'after each step' if self.iterative else 'once'} and without further training",
                 settings,
             )
-        run, kept = min(
-            ((run, point.kept) for run in runs for point in run.points if point.score == self.order),
-            key=lambda place: self._distance(*place),
-        )
+        places = ((run, point.kept) for run in runs for point in run.points if point.score == self.order)
+        run, kept = min(places, key=lambda place: self._distance(*place))
         if self._distance(run, kept) > _FARTHEST:
             raise LackingError(
                 f"pruning in the order of {score_label(self.order)} with {100 * self.share:g} % of the heads removed "
                 f"({_FARTHEST:.0%} more or less)",
                 settings,
             )
-        points = [_change(run, kept, order) for order in orders]
-        value = points[0][0] - sum(change for change, _ in points[1:])
+        (value, error), *others = (_change(run, kept, order) for order in orders)
+        for change, further in others:
+            value, error = value - change, error + further
         removed = 1 - kept / run.search.heads
         detail = f"{kept} of {run.search.heads} heads kept ({100 * removed:.0f} % removed); {run.search.metric}"
-        return Reading(value, sum(error for _, error in points), run.search.examples, detail)
+        return Reading(value, error, run.search.examples, detail)
 
     def _fits(self, run: Pruned) -> bool:
         """Whether a run has the orders, recomputed equally often, without further training."""
@@ -196,8 +190,8 @@ class Pruning(Test):
         return abs(kept / run.search.heads - (1 - self.share))
 
     def _speed(self, sheet: Sheet) -> Reading:
-        timed = [(run, point.kept, run.timed(point)) for run in _pruned(sheet) for point in run.order]
-        timed = [(run, kept, timings) for run, kept, timings in timed if timings]
+        places = ((run, point.kept, run.timed(point)) for run in _pruned(sheet) for point in run.order)
+        timed = [place for place in places if place[2]]
         if not timed:
             raise LackingError("latencies of a model with fewer heads", sheet.settings_of(Experiment.name))
         run, kept, timings = min(timed, key=lambda place: (self._distance(*place[:2]), place[1]))
@@ -211,10 +205,10 @@ class Pruning(Test):
         for view in sheet.views(CausalGates.name):
             for point in view.found(PathPoint):
                 if point.kept < heads * (1 - self.share) and math.isfinite(point.change.value):
-                    fits = view.found(GateFits)[0]
+                    fits, change = view.found(GateFits)[0], point.change
                     detail = f"{point.kept} of {heads} heads kept; {fits.metric}"
-                    stderr = 100 * (point.change.high - point.change.low) / (2 * REACH)
-                    return Reading(100 * point.change.value, stderr, fits.examples, detail)
+                    stderr = float(stderr_of_width(change.high - change.low, 0.95))
+                    return Reading(100 * change.value, 100 * stderr, fits.examples, detail)
         raise LackingError(
             f"a model on the path of gates with more than {100 * self.share:g} % of the heads removed",
             settings_for(CausalGates.name, "tuned"),
@@ -225,8 +219,8 @@ _GATES = "gates"
 
 
 def _pruned(sheet: Sheet) -> list[Pruned]:
-    """The searches for the fewest heads; raises as :meth:`Sheet.views`."""
-    return [run for view in sheet.views(Experiment.name) if (run := Pruned.of(view)) is not None]
+    """The searches for the fewest heads."""
+    return [run for view in sheet.measured(Experiment.name) if (run := Pruned.of(view)) is not None]
 
 
 def _change(run: Pruned, kept: int, order: str) -> tuple[float, float]:
@@ -235,10 +229,14 @@ def _change(run: Pruned, kept: int, order: str) -> tuple[float, float]:
     if not changes:
         return math.nan, math.nan
     change_R = 100 * np.array([change.value for change in changes])
-    error = float(np.mean([100 * (change.high - change.low) / (2 * REACH) for change in changes]))
+    error = 100 * float(np.mean([stderr_of_width(change.high - change.low, 0.95) for change in changes]))
     # The mean of several random orders also varies with the orders.
-    spread = float(change_R.var(ddof=1) / len(change_R)) if len(change_R) > 1 else 0.0
-    return float(change_R.mean()), math.sqrt(error**2 + spread)
+    return float(change_R.mean()), math.hypot(error, _stderr(change_R))
+
+
+def _stderr(value_R: Array) -> float:
+    """Standard error of a mean over replicates; 0 for a single one."""
+    return float(value_R.std(ddof=1)) / math.sqrt(len(value_R)) if len(value_R) > 1 else 0.0
 
 
 _SAME = 1e-9
@@ -265,9 +263,9 @@ class Score(SizeTest):
             if not sheet.random:
                 raise LackingError("the same model fine-tuned from random weights", "")
             random_scores = [_score(run) for run in sheet.random]
-            scores = np.array([score for _, score, _, _ in random_scores])
-            spread = float(scores.var(ddof=1) / len(scores)) if len(scores) > 1 else random_scores[0][2] ** 2
-            difference, stderr = score - float(scores.mean()), math.sqrt(error**2 + spread)
+            score_R = np.array([other for _, other, _, _ in random_scores])
+            spread = _stderr(score_R) if len(score_R) > 1 else random_scores[0][2]
+            difference, stderr = score - float(score_R.mean()), math.hypot(error, spread)
         return self.sized(Reading(100 * difference, 100 * stderr, count, metric))
 
 
