@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bertsecrets.errors import UserError
-from bertsecrets.results.files import DamagedFileError, read_parquet, write_parquet
+from bertsecrets.results.files import read_table, write_parquet
 from bertsecrets.results.verdicts import WORDS
 
 _TEXT = ("run", "model", "task", "init", "stage", "evaluation", "metric", "mode", "kind", "variant", "heads")
@@ -70,23 +69,26 @@ p_value, p_bh: Paired test of no change; raw, and corrected to the false discove
 p_needed, correction: One-sided test of no loss, corrected over the same variants with the method ``correction``:
     ``family_wise`` or ``false_discovery``.
 flips: Share of examples with a changed predicted class; for scores, mean absolute change of the prediction.
-smallest_effect: The smallest loss detectable with this set (80 % power at the corrected level); NaN if unknown. level,
-false_discovery_rate: Level of the limits, and false discovery rate of significant changes. significant: Whether
-``p_bh`` is at most ``false_discovery_rate``. verdict: The code ``needed``, ``dispensable`` or ``inconclusive``; in
-files and in pandas the words used on pages (``WORDS``). margin, p_margin: The margin, and the one-sided p-value of a
-loss of at least the margin, corrected as ``p_bh``. If its uncorrected value is no larger than that of a variant without
-changed predictions, it is capped at the latter, so that no other variant decides the verdict. interaction,
-interaction_low, interaction_high, p_interaction: For groups whose heads were also disabled singly: the joint effect
-minus the sum of the single effects, its bootstrap limits, and the one-sided p-value, corrected over groups, of the
-joint effect being no worse than the sum; null for other rows. p_controls: Share of random groups from the same layers
-(and the group itself) that do at least as much harm; NaN if too few. redundant: Whether the heads of the group can
-replace each other; null for other rows. sweep, evaluated: ``exact`` or ``screened``, and the share of the examples on
-which the variant was evaluated exactly. loss_change, loss_low, loss_high: Change of the mean loss (cross-entropy or
-squared error) with its confidence limits;
+smallest_effect: The smallest loss detectable with this set (80 % power at the corrected level); NaN if unknown.
+level, false_discovery_rate: Level of the limits, and false discovery rate of significant changes.
+significant: Whether ``p_bh`` is at most ``false_discovery_rate``.
+verdict: The code ``needed``, ``dispensable`` or ``inconclusive``; in files and in pandas the words used on pages
+    (``WORDS``).
+margin, p_margin: The margin, and the one-sided p-value of a loss of at least the margin, corrected as ``p_bh``. If its
+    uncorrected value is no larger than that of a variant without changed predictions, it is capped at the latter, so
+    that no other variant decides the verdict.
+interaction, interaction_low, interaction_high, p_interaction: For groups whose heads were also disabled singly: the
+    joint effect minus the sum of the single effects, its bootstrap limits, and the one-sided p-value, corrected over
+    groups, of the joint effect being no worse than the sum; null for other rows.
+p_controls: Share of random groups from the same layers (and the group itself) that do at least as much harm; NaN if too
+    few.
+redundant: Whether the heads of the group can replace each other; null for other rows.
+sweep, evaluated: ``exact`` or ``screened``, and the share of the examples on which the variant was evaluated exactly.
+loss_change, loss_low, loss_high: Change of the mean loss (cross-entropy or squared error) with its confidence limits;
     positive is harm. In a screened sweep an estimate, whose sign may be wrong if the limits include 0.
 logit_margin_change, logit_margin_low, logit_margin_high: The same for the logit of the gold class minus the largest
-other logit; negative is harm; null for scores. low_simultaneous, high_simultaneous: Confidence limits of ``delta`` that
-hold for all variants of one kind, mode, metric
+    other logit; negative is harm; null for scores.
+low_simultaneous, high_simultaneous: Confidence limits of ``delta`` that hold for all variants of one kind, mode, metric
     and step together.
 loss_baseline: The mean loss with nothing disabled.
 loss_low_simultaneous, loss_high_simultaneous: Confidence limits of ``loss_change``, likewise for all variants together.
@@ -156,19 +158,7 @@ class AblationTable:
     @classmethod
     def read(cls, path: Path) -> "AblationTable":
         """Read a file written by ``write``; raise UserError if it is missing or not such a file."""
-        try:
-            table = read_parquet(path)
-        except (DamagedFileError, OSError) as error:
-            raise UserError(
-                f"{path} cannot be read as an ablation table ({error}); give the path of a run's ablation.parquet."
-            ) from error
-        ours = {shown: name for name, shown in UNCORRECTED.items()}
-        table = table.rename_columns([ours.get(name, name) for name in table.schema.names])
-        if table.schema.names != SCHEMA.names:
-            raise UserError(
-                f"{path} is not an ablation table: it has the columns {', '.join(table.schema.names)}; "
-                "give the path of a run's ablation.parquet."
-            )
+        table = read_table(path, SCHEMA, "an ablation table", {shown: name for name, shown in UNCORRECTED.items()})
         return cls(_spelt(table, {word: code for code, word in WORDS.items()}))
 
 

@@ -66,6 +66,29 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
             raise DamagedFileError(str(error).splitlines()[0].rstrip(".")) from error
 
 
+def read_table(path: Path, schema: pa.Schema, what: str, renamed: Mapping[str, str] | None = None) -> pa.Table:
+    """Read a Parquet file with the columns of a schema.
+
+    Args:
+        path: The file.
+        schema: The columns, in order.
+        what: The kind of table, for messages.
+        renamed: Column in the file -> column of the schema.
+
+    Raises:
+        UserError: If it cannot be read, or has other columns.
+    """
+    advice = "give the path of a finished run's table"
+    try:
+        table = read_parquet(path)
+        table = table.rename_columns([(renamed or {}).get(name, name) for name in table.schema.names])
+        if table.schema.names == schema.names:
+            return table.cast(schema)
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} cannot be read as {what} ({error}); {advice}.") from error
+    raise UserError(f"{path} is not {what}: it has the columns {', '.join(table.schema.names)}; {advice}.")
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to ``path``; rename it to ``path`` if the block succeeds, remove it if it fails.

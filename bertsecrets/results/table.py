@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.results.files import DamagedFileError, read_parquet, write_parquet
+from bertsecrets.results.files import read_table, write_parquet
 
 SCHEMA = pa.schema(
     [
@@ -48,9 +47,8 @@ class HeadTable:
     """
 
     def __init__(self, table: pa.Table) -> None:
-        difference = _first_difference(table)
-        if difference is not None:
-            raise ValueError(f"Not a head table: {difference}")
+        if table.schema.names != SCHEMA.names:
+            raise ValueError(f"Not a head table: it has the columns {', '.join(table.schema.names)}")
         self.table = table.cast(SCHEMA)
 
     def __len__(self) -> int:
@@ -103,22 +101,9 @@ class HeadTable:
         """Read a file written by ``write``.
 
         Raises:
-            UserError: If the file is missing, is not Parquet or has other columns.
+            UserError: If the file is missing, cannot be read or has other columns.
         """
-        try:
-            table = read_parquet(path)
-        except FileNotFoundError as error:
-            raise UserError(f"There is no head table at {path}; give the path of a finished run's table") from error
-        except (DamagedFileError, OSError) as error:
-            raise UserError(
-                f"{path} cannot be read as a Parquet file ({error}); give the path of a head table"
-            ) from error
-        difference = _first_difference(table)
-        if difference is not None:
-            raise UserError(
-                f"{path} is not a head table: {difference}; give the path of a table written by bertsecrets"
-            )
-        return cls(table)
+        return cls(read_table(path, SCHEMA, "a head table"))
 
     def select(self, **equal: str | int | None) -> "HeadTable":
         """The rows in which each named column has the requested value; ``head=None`` selects whole layers.
@@ -170,29 +155,10 @@ class HeadTable:
         return sorted(pc.unique(rows.table["step"]).to_pylist())
 
     def to_pandas(self) -> Any:
-        """The rows as a ``pandas.DataFrame``; raises ``UserError`` if pandas is not installed."""
-        try:
-            return self.table.to_pandas()
-        except ImportError as error:
-            raise UserError("Turning a head table into a data frame needs pandas; run `pip install pandas`") from error
+        """The rows as a ``pandas.DataFrame``."""
+        return self.table.to_pandas()
 
 
 def _positions(table: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     layer_N = table["layer"].to_numpy().astype(np.int64)
     return layer_N, pc.fill_null(table["head"], 0).to_numpy().astype(np.int64)
-
-
-def _first_difference(table: pa.Table) -> str | None:
-    for position, field in enumerate(SCHEMA):
-        if position >= table.num_columns:
-            return f"column '{field.name}' is missing"
-        actual = table.schema.field(position)
-        if actual.name != field.name:
-            return f"column '{actual.name}' found where '{field.name}' was expected"
-        if actual.type != field.type:
-            return f"column '{field.name}' is {actual.type}, expected {field.type}"
-        if not field.nullable and table[field.name].null_count:
-            return f"column '{field.name}' has empty cells"
-    if table.num_columns > len(SCHEMA):
-        return f"column '{table.schema.names[len(SCHEMA)]}' was not expected"
-    return None

@@ -160,10 +160,10 @@ def test_select_refuses_unknown_columns() -> None:
 
 
 def test_read_explains_missing_foreign_and_broken_files(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no head table at .*gone\.parquet"):
+    with pytest.raises(UserError, match=r"gone\.parquet cannot be read as a head table"):
         HeadTable.read(tmp_path / "gone.parquet")
     (tmp_path / "text.parquet").write_text("not parquet at all")
-    with pytest.raises(UserError, match=r"text\.parquet cannot be read as a Parquet file"):
+    with pytest.raises(UserError, match=r"text\.parquet cannot be read"):
         HeadTable.read(tmp_path / "text.parquet")
     table().write(tmp_path / "cut.parquet")
     table().write(tmp_path / "run" / "heads.parquet")
@@ -178,15 +178,14 @@ def test_read_explains_missing_foreign_and_broken_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.drop_columns(["count"]), "'count' is missing"),
-        (lambda t: t.rename_columns(["name", *t.column_names[1:]]), "'name' found where 'run'"),
-        (lambda t: t.set_column(5, "step", t["step"].cast(pa.int32())), "'step' is int32, expected int64"),
-        (lambda t: t.append_column("extra", t["value"]), "'extra' was not expected"),
-        (lambda t: t.set_column(10, "value", pa.nulls(len(t), pa.float64())), "'value' has empty cells"),
+        (lambda t: t.drop_columns(["count"]), "is not a head table: it has the columns run, .*, stderr;"),
+        (lambda t: t.rename_columns(["name", *t.column_names[1:]]), "is not a head table: it has the columns name, "),
+        (lambda t: t.append_column("extra", t["value"]), "is not a head table: .*, extra;"),
+        (lambda t: t.set_column(5, "step", t["run"]), "cannot be read as a head table"),
     ],
 )
-def test_read_names_the_first_differing_column(tmp_path: Path, change: object, message: str) -> None:
+def test_other_columns_are_refused(tmp_path: Path, change: object, message: str) -> None:
     path = tmp_path / "odd.parquet"
     pq.write_table(change(table().table), path)  # type: ignore[operator]
-    with pytest.raises(UserError, match=f"odd.parquet.*{message}"):
+    with pytest.raises(UserError, match=f"odd.parquet {message}"):
         HeadTable.read(path)
