@@ -1,8 +1,6 @@
 """Recompute what a run stored, from its checkpoint and its data, with plain transformers, scikit-learn and scipy."""
 
 import json
-import re
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from transformers import (
     AttentionInterface,
     AutoConfig,
-    AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
@@ -37,15 +34,13 @@ LOGITS, ENTROPY = 2e-5, 2e-5
 def check_numbers(run: Path, folder: Path) -> list[str]:
     """Assert that a finished run stored the numbers that its checkpoint gives on its data.
 
-    Logits and entropies come from plain transformers, scores and losses from scikit-learn and scipy, the effect of each
-    disabled head from the stored logits of the model without it, and the shares of dependencies and antecedents that
-    heads point to from loops over the words of CoNLL-U and CoNLL-2012 files. What depends on a random classifier, on a
-    source of data other than a table of sentences, or on another model than the run's own is left out. Relative paths
-    in the run's settings start at ``folder``.
+    Logits and entropies come from plain transformers, scores and losses from scikit-learn and scipy, and the effect of
+    each disabled head from the stored logits of the model without it. What depends on a random classifier, on a source
+    of data other than a table of sentences, or on another model than the run's own is left out. Relative paths in the
+    run's settings start at ``folder``.
 
     Returns:
-        What was recomputed: some of "logits", "scores", "entropy", "effects", "dependency", "coreference", and the name
-        of a disabled head.
+        What was recomputed: some of "logits", "scores", "entropy", "effects", and the name of a disabled head.
     """
     done = []
     settings = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
@@ -70,12 +65,6 @@ def check_numbers(run: Path, folder: Path) -> list[str]:
         done += _check_scores(run, tables)
     for outcomes in run.glob("ablation/*-*.safetensors"):
         done += _check_effects(run, outcomes, str(settings["task"]["metrics"][0]))
-    if (
-        settings.get("job_type") == "analysis"
-        and settings["checkpoint"] == "initial"
-        and (run / "heads.parquet").is_file()
-    ):
-        done += _check_pointing(run, settings, folder)
     return done
 
 
@@ -112,102 +101,6 @@ def accuracies(runs: list[Path]) -> np.ndarray:
     return np.array(
         [accuracy_score(table["label"], table.filter(like="logit").to_numpy().argmax(1)) for table in tables]
     )
-
-
-def _check_pointing(run: Path, settings: dict[str, Any], folder: Path) -> list[str]:
-    """Shares of the words whose head, and of the mentions whose antecedent, a head of the model before fine-tuning
-    points to.
-    """
-    readers = {"dependency": (_dependents, "*.conllu"), "coreference": (_anaphors, "*.conll")}
-    table = pd.read_parquet(run / "heads.parquet")
-    done = []
-    for measure, (reader, pattern) in readers.items():
-        stored = table[(table["measure"] == measure) & (table["column"] == "all")]
-        paths = list((folder / settings["data"]["root"]).glob(pattern)) if settings["data"]["root"] else []
-        texts = reader(paths[0].read_text("utf-8")) if not stored.empty and len(paths) == 1 else None
-        if texts is None:
-            continue
-        source = folder / settings["model"]["path"]
-        tokenizer, model = AutoTokenizer.from_pretrained(source), AutoModel.from_pretrained(source)
-        model.set_attn_implementation("eager")
-        right, count = 0.0, 0
-        for forms, questions in texts:
-            maps_LHWW = _between_words(model.eval(), tokenizer, forms)
-            for asks, candidates, answers in questions:
-                best_LH = np.array(candidates or [asks])[maps_LHWW[:, :, asks, candidates or [asks]].argmax(-1)]
-                right, count = right + np.isin(best_LH, answers), count + 1
-        shares = stored.pivot_table(index="layer", columns="head", values="value").to_numpy()
-        np.testing.assert_allclose(shares, right / count, atol=1e-6)
-        assert set(stored["count"]) == {count}
-        done.append(measure)
-    return done
-
-
-def _between_words(model: PreTrainedModel, tokenizer: Any, forms: list[str]) -> np.ndarray:
-    """Attention between words, ``[layers, heads, W, W]``: summed into a word's tokens, averaged over those it comes
-    from.
-    """
-    encoded = tokenizer(" ".join(forms), return_tensors="pt", return_offsets_mapping=True)
-    starts = np.cumsum([0, *(len(form) + 1 for form in forms)])
-    # Special tokens have empty spans.
-    spans = encoded.pop("offset_mapping")[0].tolist()
-    of_word = [
-        [place for place, (start, end) in enumerate(spans) if start < end and first <= start < after]
-        for first, after in pairwise(starts)
-    ]
-    with torch.no_grad():
-        maps_LHQK = torch.stack(model(**encoded, output_attentions=True).attentions)[:, 0].double().numpy()
-    rows = [[maps_LHQK[:, :, q][:, :, :, k].sum(-1).mean(-1) for k in of_word] for q in of_word]
-    return np.moveaxis(np.array(rows), (0, 1), (2, 3))
-
-
-Questions = list[tuple[int, list[int], list[int]]]
-"""Which word asks, the words that it may point to, and those that are right."""
-
-
-def _dependents(content: str) -> list[tuple[list[str], Questions]] | None:
-    """The sentences of a CoNLL-U file without those whose heads run in a circle; None of one with unusual words."""
-    texts = []
-    for block in content.strip().split("\n\n"):
-        rows = [line.split("\t") for line in block.split("\n") if not line.startswith("#")]
-        if len(rows) > 32 or not all(row[0].isdigit() and row[1].isalpha() for row in rows):
-            return None
-        heads = [int(row[6]) - 1 for row in rows]
-        if heads.count(-1) > 1:
-            return None
-        questions = [
-            (word, [other for other in range(len(rows)) if other != word], [head]) for word, head in enumerate(heads)
-        ]
-        if all(_reaches_root(heads, word) for word in range(len(rows))):
-            texts.append(([row[1] for row in rows], questions))
-    return texts
-
-
-def _reaches_root(heads: list[int], word: int) -> bool:
-    for _ in heads:
-        word = heads[word] if word >= 0 else word
-    return word < 0
-
-
-def _anaphors(content: str) -> list[tuple[list[str], Questions]] | None:
-    """The documents of a CoNLL-2012 file whose mentions are single words; None of one with others."""
-    texts = []
-    for block in content.split("#end document")[:-1]:
-        rows = [line.split("\t") for line in block.split("\n") if line.count("\t") > 3]
-        entities = {}
-        for place, row in enumerate(rows):
-            if row[-1] != "_":
-                if not re.fullmatch(r"\(\d+\)", row[-1]):
-                    return None
-                entities[place] = row[-1]
-        questions = []
-        for place, entity in entities.items():
-            earlier = [other for other in entities if other < place]
-            right = [other for other in earlier if entities[other] == entity]
-            if right:
-                questions.append((place, earlier, right))
-        texts.append(([row[3] for row in rows], questions))
-    return texts
 
 
 def _check_scores(run: Path, tables: dict[str, pd.DataFrame]) -> list[str]:

@@ -78,14 +78,6 @@ FOREIGN = [
     foreign("eval-path-alone", 39, data__path=None, data__eval_path="held_out.csv"),
     foreign("held-out-on-request", 10, data__eval_fraction=0.2),
     Case(
-        "foreign-pruned-on-the-rows-that-test",
-        analyze(**{**NEW, **CSV, "analysis": "prune"}),
-        r"Choosing heads to remove needs rows apart from the test rows, but all rows are used for evaluation; set "
-        r"data.eval_fraction=0.5",
-        arrange=both(classifier, held_out()),
-        leaves=LATE,
-    ),
-    Case(
         "foreign-drift-from-nothing-known",
         analyze(**{**NEW, **CSV, "analysis": "drift", "measure": "[drift]"}),
         r"The pretrained model of 'my_model' is unknown, but needed by drift; name it with model=<name>, or another",
@@ -120,12 +112,6 @@ def flipped(folder: Path) -> None:
     lines = (folder / "own.csv").read_text("utf-8").splitlines()
     ends = {"0": "1", "1": "0", "l": "l"}
     (folder / "own.csv").write_text("".join(f"{line[:-1]}{ends[line[-1]]}\n" for line in lines), "utf-8")
-
-
-def without_split_by(folder: Path) -> None:
-    path = folder / "run" / "config.yaml"
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    path.write_text("".join(line for line in lines if "split_by:" not in line), "utf-8")
 
 
 def read_at(place: str) -> Callable[[Path, Outcome], None]:
@@ -199,7 +185,6 @@ KNOWN = [
         )
         for name, setting in {
             "of-another-file": {"data__path": "new.csv"},
-            "in-a-file-to-evaluate": {"data__eval_path": "new.csv"},
         }.items()
     ),
     Case(
@@ -214,13 +199,6 @@ KNOWN = [
         ),
     ),
     Case(
-        "rows-of-an-old-run-held-out-by-text",
-        analyze(**OF_RUN, data__split_by="text"),
-        r"data.split_by=text contradicts the run, which held out rows with data.split_by=order, so it would be "
-        r"evaluated on its training rows",
-        arrange=both(TRAINED_RUN, without_split_by),
-    ),
-    Case(
         "rows-that-an-old-run-does-not-know",
         analyze(**OF_RUN),
         r"Report: {folder}/out",
@@ -232,14 +210,6 @@ KNOWN = [
         "rows-sweep-resumed",
         ("train.py", "resume=sweep"),
         r"0 finished, 2 skipped",
-        0,
-        arrange=both(held_out(60, "own.csv"), ran("train.py", *SWEEP, "seed=1,2")),
-        seconds=300.0,
-    ),
-    Case(
-        "rows-sweep-grown",
-        ("train.py", *SWEEP, "seed=1,2,3", "resume=true"),
-        r"1 finished, 2 skipped",
         0,
         arrange=both(held_out(60, "own.csv"), ran("train.py", *SWEEP, "seed=1,2")),
         seconds=300.0,
@@ -259,25 +229,11 @@ SPLITS = {"train": "text,label\nnull,1\nNA,0\n" + rows(8), "validation": "text,l
 HUB = {**CSV, "model": "folder", "task": None, "data": "hub", "data__path": "set", "hydra__run__dir": OUT}
 NAMED = "run (a=1, ü)"
 QUOTE = "text\tlabel\n" + "".join(f"{line}\n" for line in rows(60).replace(",", "\t").splitlines())
-AGENT = {"WANDB_SWEEP_ID": "sweep1", "WANDB_RUN_ID": "agent1"}
 TRACKED = {**CSV, "model": "folder", "task": None, "data__path": "own.csv", "logger": "wandb"}
 
 
 def folder_of_files(**contents: str) -> Arrange:
     return both(*(write(f"set/{name.replace('_', '-')}.csv", content) for name, content in contents.items()))
-
-
-def tracked_as(identity: str | None, mode: str, *, folders: str = "*") -> Callable[[Path, Outcome], None]:
-    """The run's record of its W&B run is that of the run that W&B has."""
-
-    def check(folder: Path, outcome: Outcome) -> None:
-        (path,) = (folder / "outputs").glob(f"*/{folders}/wandb.json")
-        record = json.loads(path.read_text("utf-8"))
-        assert record["mode"] == mode
-        (log,) = (path.parent / "wandb").glob("offline-run-*/run-*.wandb")
-        assert log.stem == f"run-{identity or record['id']}" == f"run-{record['id']}"
-
-    return check
 
 
 REFUSED = [
@@ -302,11 +258,6 @@ REFUSED = [
         train(**{**HUB, "data": "csv", "data__path": "~nouser/x.csv"}),
         r"data.path is '~nouser/x.csv', which cannot be read \(Could not determine home directory\.\); give a "
         r"readable path",
-    ),
-    Case(
-        "path-empty",
-        train(**{**HUB, "data": "csv", "data__path": ""}),
-        r"data.path is ''; expected the path of a folder or a file, or null",
     ),
     Case(
         "columns-differ",
@@ -377,15 +328,6 @@ READ = [
         check=noted(
             "2 of the 10 examples of split 'validation' contain a special token, such as [SEP], in their texts"
         ),
-    ),
-    Case(
-        "wandb-agent-offline",
-        train(**TRACKED),
-        r"A W&B agent started this run, but logger.wandb.mode is offline, so its sweep would get no score",
-        0,
-        held_out(60, "own.csv"),
-        environment=AGENT,
-        check=tracked_as("agent1", "offline", folders="*_agent1"),
     ),
 ]
 

@@ -12,11 +12,7 @@ from faults.runner import Warm, copied
 
 REFUSED: dict[str, dict[str, str]] = {
     "train.py": {
-        "seed=-1": "seed is -1; expected a whole number from 0",
         "name=../../x": r"name is '\.\./\.\./x'; expected a name for folders",
-        "name=a/../../x": "name is 'a/../../x'",
-        "name=/tmp/x": "name is '/tmp/x'",
-        "resume=false": "Folder 'false' has no config.yaml",
         "evaluation=dev": "evaluation is 'dev', which task 'demo_sentiment' does not have; valid names: val",
         "task.training.max_epochs=null": "max_epochs",
         "task.training=null": "task.training",
@@ -29,13 +25,11 @@ REFUSED: dict[str, dict[str, str]] = {
         "+trainer.fast_dev_run=true": "trainer.fast_dev_run is true; expected false",
         "hydra.job.chdir=true": "hydra.job.chdir is true; expected false",
         "+trainer.logger=true": "trainer.logger is set by the program; choose logger=<name>",
-        "+trainer.max_epoch=3": "Unknown key 'trainer.max_epoch'; did you mean 'max_epochs'",
         "trainer._target_=torch.nn.Linear": "which is not a Trainer",
         "measure.drift.tracked=[cosin]": "measure.drift.tracked names the column 'cosin'; did you mean 'cosine'",
         "+measure.drift.pading=exclude": "Unknown key 'measure.drift.pading'; did you mean 'padding'",
         "ablation.group_size=99999999999999999999": "ablation.group_size is 99999999999999999999",
         "callbacks=prune callbacks.prune.keep=1000": "callbacks.prune.keep is 1000, but the model has 72 heads",
-        "callbacks=prune callbacks.prune.tables=[nowhere]": "'nowhere', which is not a run folder",
         "push_to_hub=a/b": "push_to_hub uploads the folder that save= writes",
         "~nothing": "Unknown config key 'nothing'",
         "~callbacks.nothing": "Unknown config key 'callbacks.nothing'",
@@ -43,29 +37,24 @@ REFUSED: dict[str, dict[str, str]] = {
         "task=null": "task is null; .*mrpc",
         "++task=mrpc": "task=mrpc",
         "hydra.run.dir=": "hydra.run.dir is ''; expected the path of a folder",
-        "hydra.run.dir=null": "hydra.run.dir=null",
         "hydra.nothing=1": "Unknown config key 'hydra.nothing'",
         "seed=${sed}": "'sed' not found",
         "name=${name}": "Recursive interpolation",
         "+callbacks.x._target_=no.such.Class": r"callbacks.x._target_ .* No module named 'no'",
         "+callbacks.x._target_=torch.nn.Linear": "callbacks.x.in_features has no value",
-        "+callbacks.x._target_=torch.nn.Identity": "callbacks.x._target_ is torch.nn.Identity, which is neither an analysis nor a callback",
         "+callbacks.x.points=5": "callbacks.x has no _target_",
         "+measure.x._target_=no.such.Class": r"measure.x._target_ .* No module named 'no'",
         "+measure.x._target_=bertsecrets.measures.drift.Drft": "has no 'Drft'; did you mean 'Drift'",
         "+measure.x._target_=torch.nn.Linear": "measure.x._target_ is torch.nn.Linear, which is not a Measure",
-        "+measure.x._target_=bertsecrets.measures.drift.Drift": "Two measures are called 'drift'",
         "+logger.x._target_=no.such.Logger": r"logger.x._target_ .* No module named 'no'",
     },
     "analyze.py": {
         "checkpoint=5": "checkpoint is 5",
-        "checkpoint=x measure=[patterns] measure.patterns.classifier=/no": "'/no' has no readable pattern classifier",
         "checkpoint=x framenet.root=/no": "FrameNet folder '/no' does not exist",
         "checkpoint=x task=stsb analysis=shrink shrink.max_class_loss=5": "task 'stsb' does not predict one class",
         "checkpoint=x task=stsb analysis=prune prune.max_class_loss=5": "prune.max_class_loss is 5, but task 'stsb' "
         "does not predict one class",
         "checkpoint=x analysis=prune prune.step=0": "prune.step is 0; expected a number between 0 and 1",
-        "checkpoint=x analysis=prune prune.tables=[nowhere]": "prune.tables lists 'nowhere', which is not a run folder",
         "checkpoint=x analysis=relevance analysis.relevance.rule=alpha": "Unknown analysis.relevance.rule 'alpha'; did "
         "you mean 'alpha_beta'",
         "checkpoint=x optimizer.learning_rate=1": "Unknown config key 'optimizer.learning_rate'",
@@ -172,15 +161,8 @@ CASES = [
         check=bounded,
     ),
     Case("escape-in-name", ("train.py", "name='a\x1b]0;owned\x07b'"), r"name is 'a\\x1b\]0;owned\\x07b'", check=quiet),
-    Case("escape-in-task", ("train.py", "task='a\x1b[31mb'"), r"a\\x1b\[31mb", check=quiet),
     Case("direction-in-task", ("train.py", "task='a\u202eb'"), r"a\\u202eb", check=quiet),
     Case("many-values", ("train.py", "-m", "seed=range(0,1000000)"), "lists more than 1,000 values"),
-    Case(
-        "score-beside-a-measure",
-        analyze(analysis="prune", measure="[entropy]", prune__scores="[exakt]", ablation__resamples=None),
-        "Unknown pruning score 'exakt'; did you mean 'exact'",
-        leaves=LATE,
-    ),
     *(
         Case(
             f"monitor-{kind}",
@@ -225,7 +207,6 @@ CASES = [
         environment={"HOME": "/proc"},
     ),
     Case("long-tags", train(logger="wandb", model__name="m" * 80), "Report: ", status=0),
-    Case("sweep-value", ("train.py", "-m", "seed=1,abc"), r"seed is 'abc'; .*\(In the job seed=abc\.\)"),
     Case(
         "measure-import",
         ("train.py", "+measure.x._target_=mine.Mine"),
@@ -249,7 +230,6 @@ def test_settings(case: Case, warm: Warm, tmp_path: Path) -> None:
 
 MEASURES = {
     "no-comma": ('columns = (Column("value", "value"))', r"Mine\.columns is a Column; expected a tuple"),
-    "clash": ('name = "drift"', "Two measures are called 'drift'"),
     "raises": (
         "def __init__(self, **sizes):\n    raise KeyError('x')",
         r"mine\.Mine could not be built \(KeyError: 'x'\)",

@@ -155,7 +155,6 @@ FILES = [
     data(
         "file-loop", r"train.tsv' cannot be read", both(tsv(sentences(4)), lambda f: _loop(f / "data/SST-2/train.tsv"))
     ),
-    data("column-twice", r"has 2 columns 'sentence'; rename", tsv(["a\tb\t1"], header="sentence\tsentence\tlabel")),
     data("column-hostile", r"has no column 'sentence'", tsv(["a\t1"], header="\x1b[31mred\u202e\tlabel")),
     data("label-escape", r"train.tsv:3: label '\\x1b\[31mred\\u202e'", tsv(["a\t1", "b\t\x1b[31mred\u202e"])),
     data(
@@ -163,16 +162,7 @@ FILES = [
         r"train.tsv:3: the row is longer than 1,000,000 characters",
         tsv(["a\t1", "b " * 50_000_000 + "\t1"]),
     ),
-    data("line-without-end", r"train.tsv:1: the row is longer", tsv(b"a" * 100_000_000)),
     data("score-escape", r"score '\\x1b\[0m' of task", similarity("\x1b[0m"), task="stsb"),
-    data("demo-from-tsv", r"data=tsv does not fit task 'demo_nli'", tsv(sentences(4)), task="demo_nli"),
-    data("sst2-from-demo", r"data=demo does not fit task 'sst2'", data="demo", data__root=None),
-    data(
-        "set-unknown",
-        r"evaluation is 'tst', which task 'sst2' does not have; valid names: val",
-        tsv(sentences(4)),
-        evaluation="tst",
-    ),
     plan("interpolation", r"Group 0 of .*; expected a list of \[layer, head\]", '- [[0, "${oc.env:HOME}"]]'),
     plan("tag", r"plan.yaml cannot be read", '!!python/object/apply:os.system ["touch hacked"]'),
     framenet("binary", r"cannot be read; give a UTF-8 text file", JUNK),
@@ -180,13 +170,6 @@ FILES = [
     framenet("deep", r"Line 1 of .* does not have the format", f"hello world {'[' * 5000}{']' * 5000}\n"),
     framenet("escape", r"Line 1 of .* does not have the format", "\x1b[31mred\u202e\n"),
     conllu("long-line", r"conllu:1: the line is longer", "x" * 2 * MEBIBYTE),
-    Case(
-        "conllu-disabling",
-        analyze(**{**FRESH, "task": "ud_ewt", "data": "conllu", "analysis": "disable_heads"}),
-        r"Task 'ud_ewt' has no labels, so the effect of disabling",
-        arrange=treebank(WORD + "\n"),
-        leaves=LATE,
-    ),
     probes("binary", r"vectors.txt' is not UTF-8", JUNK),
     probes("long-line", r"vectors.txt:1: the line is longer", "1 " * MEBIBYTE),
     Case(
@@ -208,7 +191,6 @@ RUN = [
     Case(f"text-{name}", train(**DATA), r"Report: {folder}/outputs", status=0, arrange=tsv(rows), check=pages_say())
     for name, rows in (
         ("hostile", ["a\x1b[31m\u202e <script>alert(1)</script>\t1", "b\u2066\x07\t0"] * 4),
-        ("blank", ["\t1", " \t0"] * 4),
         ("nul", ["fi\0lm\t1", "b\t0"] * 4),
         ("emoji", ["👩‍👩‍👧‍👦 👍🏽\t1", "𝔣𝔦𝔩𝔪 ﷽\t0"] * 4),
         ("long", ["film " * 20_000 + "\t1", "b\t0"] * 2),
@@ -220,9 +202,7 @@ UNDEFINED = [
     undefined("constant-everywhere", tsv(sentences(8, 1))),
     undefined("one-evaluated", tsv(sentences(8), sentences(1)), "On 1 development example the model's"),
     undefined("one-trained", tsv(sentences(1), sentences(8))),
-    undefined("one-of-each", tsv(sentences(1))),
     undefined("constant-scores", similarity("3.0"), "val/pearson is undefined", task="stsb"),
-    undefined("one-score", similarity("3.0", 1), "val/pearson is undefined", task="stsb"),
     undefined("constant-matthews", acceptability(), task="cola"),
     *(
         undefined(f"{analysis}-{name}", arrange, analysis=analysis)
@@ -240,8 +220,6 @@ UNDEFINED = [
         compare_with="[initial,random]",
     ),
     undefined("disabling-constant", tsv(sentences(8), sentences(8, 1)), analysis="disable_heads"),
-    undefined("disabling-two", tsv(sentences(8), sentences(2)), analysis="disable_layers"),
-    undefined("redundancy-constant", tsv(sentences(8), sentences(8, 1)), analysis="redundancy"),
     undefined("disabling-matthews", acceptability(), analysis="disable_layers", task="cola"),
 ]
 
