@@ -43,7 +43,7 @@ def test_the_bootstrap_draws_whole_groups(metric: str) -> None:
     members = [np.flatnonzero(group_N == group) for group in range(30)]
     generator = np.random.default_rng(5)
     naive = [
-        change(metric, paired, np.concatenate([members[g] for g in generator.integers(0, 30, 30)])) for _ in range(600)
+        change(metric, paired, np.concatenate([members[g] for g in generator.integers(0, 30, 30)])) for _ in range(300)
     ]
     expected, drawn = (
         np.std(naive, axis=0),

@@ -26,7 +26,6 @@ def command_of(name: str, **values: object) -> tuple[str, list[str]]:
     ("name", "values", "expected"),
     [
         ("agent_search", {"optimizer__learning_rate": 0.00031}, {"optimizer/learning_rate": 0.00031}),
-        ("agent_heads", {"ablation__head": "1.0"}, {"disabled/what": "layer 1 · head 0", "disabled/head": 0}),
         ("agent_heads", {"ablation__head": "[0.1,1.3]"}, {"disabled/what": "layer 0 · head 1; layer 1 · head 3"}),
     ],
 )

@@ -35,15 +35,15 @@ EXACT = (
 )
 
 
-def analysis(model: Path, folder: Path, trained: Path, *extra: str) -> list[str]:
+def analysis(model: Path, folder: Path, swept: Path, *extra: str) -> list[str]:
     kept = [a for a in small(model, folder) if not a.startswith(("trainer.max_epochs", "task.training.b"))]
-    return [*kept, f"checkpoint={trained / 'checkpoints' / 'last.ckpt'}", *extra]
+    return [*kept, f"checkpoint={swept / 'checkpoints' / 'last.ckpt'}", *extra]
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def swept(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that disabled all heads and layers at every validation."""
-    folder = tmp_path_factory.mktemp("trained") / "run"
+    folder = tmp_path_factory.mktemp("swept") / "run"
     every = ["callbacks=disable", "callbacks.disable.every_n_validations=1", "measure.drift.every_n_validations=3"]
     result = door("train", *small(tiny_bert, folder, logger="default", report__figures="null"), *every)
     assert result.returncode == 0, result.stderr
@@ -51,9 +51,9 @@ def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def analysed(trained: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def analysed(swept: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("analysed") / "run"
-    result = door("analyze", *analysis(tiny_bert, folder, trained, "analysis=disable_heads"))
+    result = door("analyze", *analysis(tiny_bert, folder, swept, "analysis=disable_heads"))
     assert result.returncode == 0, result.stderr
     return folder
 
@@ -70,25 +70,22 @@ def same(one: AblationTable, two: AblationTable, tolerance: float = 0.0) -> None
             assert rows[1][key][name] == pytest.approx(row[name], abs=tolerance, nan_ok=True), (key, name)
 
 
-def test_training_is_not_disturbed(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    result = door("train", *small(tiny_bert, tmp_path / "plain", callbacks="none"))
-    assert result.returncode == 0, result.stderr
+def test_training_is_not_disturbed(swept: Path, trained: Path) -> None:
     with_sweep, without = (
-        torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-        for folder in (trained, tmp_path / "plain")
+        torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for folder in (swept, trained)
     )
     assert with_sweep.keys() == without.keys()
     assert all(torch.equal(with_sweep[name], without[name]) for name in without)
 
 
-def test_every_validation_has_its_sweep(trained: Path) -> None:
-    table = AblationTable.read(trained / "ablation.parquet")
+def test_every_validation_has_its_sweep(swept: Path) -> None:
+    table = AblationTable.read(swept / "ablation.parquet")
     # Two epochs of 12 steps, two validations in each, and the best checkpoint; two metrics; 12 heads and 3 layers.
     assert sorted({row["step"] for row in table.select(stage="training").rows()}) == [6, 12, 18, 24]
     assert len(table.select(stage="training")) == 4 * 2 * 15
     assert len(table.select(stage="checkpoint")) == 2 * 15
     assert {row["mode"] for row in table.rows()} == {"uniform"}
-    grid, _, count = HeadTable.read(trained / "heads.parquet").grid("ablation", "accuracy_uniform", "training", 24)
+    grid, _, count = HeadTable.read(swept / "heads.parquet").grid("ablation", "accuracy_uniform", "training", 24)
     assert grid.shape == (3, 4)
     assert (count == 37).all()
     for name in (
@@ -96,19 +93,19 @@ def test_every_validation_has_its_sweep(trained: Path) -> None:
         "ablation_head_uniform_accuracy_trajectory",
         "ablation_layer_uniform_f1",
     ):
-        assert (trained / "figures" / f"{name}.png").is_file(), name
-    page = (trained / "report.html").read_text("utf-8")
+        assert (swept / "figures" / f"{name}.png").is_file(), name
+    page = (swept / "report.html").read_text("utf-8")
     assert "What disabling does to accuracy (mode: uniform)" in page
     # Whether so small a model beats a constant answer differs between processors.
-    (scored,) = json.loads((trained / "scores.json").read_text("utf-8"))["sets"].values()
+    (scored,) = json.loads((swept / "scores.json").read_text("utf-8"))["sets"].values()
     learned = scored["p_constant"] <= 0.05
     assert ("Of 12 heads disabled in turn (uniform)" in page) == learned
     assert ("learned nothing measurable" in page) != learned
 
 
-def test_a_dossier_counts_the_answers_that_change(trained: Path, tmp_path: Path) -> None:
-    dossier = bs.Run(trained).head(2, 3)
-    paths = sorted((trained / "ablation").glob("*-uniform.safetensors"))
+def test_a_dossier_counts_the_answers_that_change(swept: Path, tmp_path: Path) -> None:
+    dossier = bs.Run(swept).head(2, 3)
+    paths = sorted((swept / "ablation").glob("*-uniform.safetensors"))
     # Outcomes of the finished model, which come first in the alphabet, take precedence over those taken during
     # training.
     outcomes = Outcomes.read(paths[0] if paths[0].name.startswith("checkpoint-") else paths[-1])
@@ -131,18 +128,18 @@ def test_a_dossier_counts_the_answers_that_change(trained: Path, tmp_path: Path)
     ):
         assert heading in page
     with pytest.raises(UserError, match=r"There is no head 3\.0; the model has layers 0 to 2 and heads 0 to 3"):
-        bs.Run(trained).head(3, 0)
+        bs.Run(swept).head(3, 0)
 
 
-def test_weights_and_biases_has_the_sweep(trained: Path) -> None:
-    (log,) = trained.glob("wandb/offline-run-*/run-*.wandb")
+def test_weights_and_biases_has_the_sweep(swept: Path) -> None:
+    (log,) = swept.glob("wandb/offline-run-*/run-*.wandb")
     logged: dict[str, object] = {}
     summary: dict[str, object] = {}
     for record in read_log(log):
         logged |= leaves(record.history.item)
         summary |= leaves(record.summary.update)
     # What is logged last is of the finished model.
-    effects = AblationTable.read(trained / "ablation.parquet").select(stage="checkpoint", metric="f1")
+    effects = AblationTable.read(swept / "ablation.parquet").select(stage="checkpoint", metric="f1")
     (delta,) = [row["delta"] for row in effects.select(kind="layer").rows() if row["variant"] == "l02"]
     assert logged["ablation/f1/l02"] == pytest.approx(delta)
     for name in (
@@ -154,26 +151,26 @@ def test_weights_and_biases_has_the_sweep(trained: Path) -> None:
         assert f"{name}/path" in logged, name
     # The page's own figure.
     picture = log.parent / "files" / str(logged["figures/ablation_head_uniform_accuracy/path"])
-    own = trained / "figures" / "ablation_head_uniform_accuracy.png"
+    own = swept / "figures" / "ablation_head_uniform_accuracy.png"
     assert Image.open(picture).tobytes() == Image.open(own).tobytes()
-    rows = AblationTable.read(trained / "ablation.parquet").select(step=24, metric="accuracy", kind="head").rows()
+    rows = AblationTable.read(swept / "ablation.parquet").select(step=24, metric="accuracy", kind="head").rows()
     worst = min(rows, key=lambda row: row["delta"])
     assert summary["ablation/worst_delta"] == pytest.approx(100 * worst["delta"])
     assert summary["ablation/worst"] == f"layer {worst['layer']} · head {worst['head']}"
     assert summary["ablation/n_variants"] == 12
 
 
-def test_measures_keep_to_their_validations(trained: Path) -> None:
+def test_measures_keep_to_their_validations(swept: Path) -> None:
     """Every third validation, and the best checkpoint's."""
-    table = HeadTable.read(trained / "heads.parquet")
+    table = HeadTable.read(swept / "heads.parquet")
     assert table.steps("drift", "cosine", "training") == [18]
     (step,) = table.steps("drift", "cosine", "checkpoint")
     assert step in (6, 12, 18, 24)
 
 
-def test_an_analysis_equals_the_last_sweep_of_the_training(trained: Path, analysed: Path) -> None:
+def test_an_analysis_equals_the_last_sweep_of_the_training(swept: Path, analysed: Path) -> None:
     table = AblationTable.read(analysed / "ablation.parquet")
-    last = AblationTable.read(trained / "ablation.parquet").select(step=24, kind="head")
+    last = AblationTable.read(swept / "ablation.parquet").select(step=24, kind="head")
 
     assert {row["step"] for row in table.rows()} == {24}
     same(table, last)
@@ -182,8 +179,8 @@ def test_an_analysis_equals_the_last_sweep_of_the_training(trained: Path, analys
 
 
 @pytest.mark.slow
-def test_parts_by_layer_merge_to_the_whole(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    arguments = [a for a in analysis(tiny_bert, tmp_path, trained) if not a.startswith("hydra.run")]
+def test_parts_by_layer_merge_to_the_whole(swept: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    arguments = [a for a in analysis(tiny_bert, tmp_path, swept) if not a.startswith("hydra.run")]
     folder = tmp_path / "sweep"
 
     def spread(layers: str, *extra: str) -> subprocess.CompletedProcess[str]:
@@ -217,11 +214,11 @@ def test_parts_by_layer_merge_to_the_whole(trained: Path, analysed: Path, tiny_b
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_two_processes_screen_what_one_does(
-    trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path, precision: str
+    swept: Path, analysed: Path, tiny_bert: Path, tmp_path: Path, precision: str
 ) -> None:
     tables, records = [], []
     for devices in (1, 2):
-        arguments = [a for a in analysis(tiny_bert, tmp_path / str(devices), trained) if a != "trainer.accelerator=cpu"]
+        arguments = [a for a in analysis(tiny_bert, tmp_path / str(devices), swept) if a != "trainer.accelerator=cpu"]
         screened = ["analysis=disable_heads", "ablation.sweep=screened", "ablation.audit=0.2"]
         screened.append(f"ablation.precision={precision}")
         result = door("analyze", *arguments, *screened, "trainer=ddp_cpu", f"trainer.devices={devices}")
@@ -236,15 +233,15 @@ def test_two_processes_screen_what_one_does(
 
 
 @pytest.mark.slow
-def test_redundancy_and_named_groups(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
+def test_redundancy_and_named_groups(swept: Path, tiny_bert: Path, tmp_path: Path) -> None:
     few = ["ablation.group_count=3", "ablation.permutations=200", "ablation.resamples=200", "ablation.mode=mean"]
-    result = door("analyze", *analysis(tiny_bert, tmp_path / "groups", trained, "analysis=redundancy", *few))
+    result = door("analyze", *analysis(tiny_bert, tmp_path / "groups", swept, "analysis=redundancy", *few))
     assert result.returncode == 0, result.stderr
     table = AblationTable.read(tmp_path / "groups" / "ablation.parquet")
     assert {"head", "group", "random"} <= {row["kind"] for row in table.rows()}
     assert "Groups of heads with similar maps" in (tmp_path / "groups" / "report.html").read_text("utf-8")
     named = ["analysis=disable_groups", "ablation.heads=[[0,1],[2,3]]", "ablation.layers=[0,2]", "ablation.mode=zero"]
-    result = door("analyze", *analysis(tiny_bert, tmp_path / "named", trained, *named))
+    result = door("analyze", *analysis(tiny_bert, tmp_path / "named", swept, *named))
     assert result.returncode == 0, result.stderr
     rows = AblationTable.read(tmp_path / "named" / "ablation.parquet").select(metric="accuracy").rows()
     assert [row["heads"] for row in rows] == ["0-1 2-3", "0-0 0-1 0-2 0-3 2-0 2-1 2-2 2-3"]

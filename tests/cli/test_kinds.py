@@ -38,7 +38,14 @@ KINDS = (
 )
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.task)
+@pytest.fixture(
+    scope="module",
+    # Other tests train on classes of sentences and of answers, too.
+    params=[
+        pytest.param(kind, id=kind.task, marks=[pytest.mark.slow] * (kind.task in ("demo_sentiment", "demo_choices")))
+        for kind in KINDS
+    ],
+)
 def kind(request: pytest.FixtureRequest) -> Kind:
     found: Kind = request.param
     return found

@@ -90,13 +90,8 @@ def test_its_heads_its_mean_and_its_figures_are_in_wandb(trained: tuple[Path, st
     assert "figures/sharpness/_type" in names
 
 
-def test_an_analysis_takes_it_too_and_a_comparison_has_its_panel(
-    trained: tuple[Path, str], configs: Path, tiny_bert: Path, tmp_path: Path
-) -> None:
-    common = ["measure=[sharpness]", "logger=csv", "progress=false", "trainer.accelerator=cpu", "report.figures=0"]
-    first, second = tmp_path / "first", tmp_path / "second"
-    done = run("analyze", configs, f"checkpoint={trained[0]}", *common, f"hydra.run.dir={first}")
-    assert done.returncode == 0, done.stderr
+def test_a_comparison_has_its_panel(trained: tuple[Path, str], configs: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second"
     other = [*small(tiny_bert, second, measure="[sharpness]"), "seed=7"]
     assert run("train", configs, *other).returncode == 0
     done = run(

@@ -162,6 +162,7 @@ def test_settings_take_precedence_over_what_the_words_stand_for(folder: Path) ->
     assert again.overrides == invocation.overrides
 
 
+@pytest.mark.slow
 def test_a_model_of_the_hub_and_a_trainers_folder_are_those_in_them(folder: Path, tmp_path: Path) -> None:
     cached = tmp_path / "cache" / "models--them--theirs"
     (cached / "refs").mkdir(parents=True)
@@ -237,7 +238,7 @@ def test_a_model_of_one_output_takes_whole_numbers_for_scores(folder: Path, tiny
         parse([str(folder / "right"), str(path)], "analyze")
 
 
-@pytest.mark.parametrize("name", ["renamed", "base"])
+@pytest.mark.parametrize("name", ["renamed", pytest.param("base", marks=pytest.mark.slow)])
 def test_a_model_is_viewed_with_classes_of_its_own(name: str, folder: Path, tiny_bert: Path, tmp_path: Path) -> None:
     model = tiny_bert if name == "base" else folder / name
     result = door("view", f"checkpoint={model}", "text=the film was great", f"hydra.run.dir={tmp_path / 'out'}")

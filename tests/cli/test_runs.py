@@ -191,24 +191,6 @@ def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> 
     assert captured == [f"step-{step:08d}.safetensors"]
 
 
-def test_a_plain_hugging_face_folder_is_analysed(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    from data.tasks import task
-
-    from bertsecrets.models.checkpoint import load_checkpoint
-    from bertsecrets.models.spec import ModelSpec
-
-    checkpoint = load_checkpoint(
-        finished / "checkpoints" / "last.ckpt", task("demo_paraphrase"), ModelSpec(name="folder", path=str(tiny_bert))
-    )
-    checkpoint.model.save_pretrained(tmp_path / "hf")
-    given = [a for a in small(tiny_bert, tmp_path / "a") if not a.startswith(("trainer.max_epochs", "task.training.b"))]
-    result = door("analyze", f"checkpoint={tmp_path / 'hf'}", *given)
-    assert result.returncode == 0, result.stderr
-    again, before = HeadTable.read(tmp_path / "a" / "heads.parquet"), HeadTable.read(finished / "heads.parquet")
-    new, old = again.grid("drift", "cosine", "checkpoint", 0), before.grid("drift", "cosine", "training", 24)
-    assert np.allclose(new[0], old[0], atol=1e-7)
-
-
 def test_a_run_is_loaded_for_the_api(finished: Path, tmp_path: Path) -> None:
     import bertsecrets as bs
     from bertsecrets.errors import UserError
