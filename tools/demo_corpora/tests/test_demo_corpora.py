@@ -14,7 +14,6 @@ import pytest
 
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.demo import CORPORA, ROWS, demo_examples
-from bertsecrets.errors import UserError
 from tools.demo_corpora import baselines
 from tools.demo_corpora.__main__ import lines_of
 from tools.demo_corpora.corpus import Matcher, generate, overlap
@@ -277,11 +276,6 @@ def test_seed_changes_the_corpus() -> None:
 def test_an_unknown_task_is_refused() -> None:
     with pytest.raises(ValueError, match="did you mean 'demo_paraphrase'"):
         generate("demo_paraphrse")
-
-
-def test_an_unknown_split_is_refused() -> None:
-    with pytest.raises(UserError, match=r"Unknown split 'dev' of demo_nli; .*train"):
-        demo_examples("demo_nli", "dev")
 
 
 @pytest.mark.slow

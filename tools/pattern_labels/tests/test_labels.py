@@ -102,11 +102,3 @@ def test_bad_labels_are_refused_in_one_sentence(tmp_path: Path, content: str, me
     path.write_text(content, "utf-8")
     with pytest.raises(UserError, match=message):
         parse_labels(path, {"m1"})
-
-
-def test_files_that_are_not_tables_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
-        parse_labels(tmp_path / "none.csv", {"m1"})
-    (tmp_path / "sheet.xlsx").write_bytes(b"PK\x03\x04\xff\xfe")
-    with pytest.raises(UserError, match="in UTF-8"):
-        parse_labels(tmp_path / "sheet.xlsx", {"m1"})
