@@ -78,14 +78,18 @@ def donors_of(mode: str, rows: int = 3) -> dict[str, Any]:
 
 
 def cases() -> list[Any]:
-    """Families, modes and limits; of the modes that take most time, or share the code of ``mean``, a few by default."""
+    """Families, modes and limits; of limits, and of the modes that take most time or share the code of ``mean``, a few
+    by default.
+    """
     slow = {"resample": ("bert", "albert-groups"), "optimal": ("bert",), "peak": ("bert",)}
     return [
         pytest.param(
             family,
             mode,
             limit,
-            marks=[pytest.mark.slow] if limit == 11 or (mode in slow and (limit or family not in slow[mode])) else [],
+            marks=[pytest.mark.slow]
+            if limit == 11 or (limit and mode != "uniform") or family not in slow.get(mode, FAMILIES)
+            else [],
         )
         for family in FAMILIES
         for mode in MODES
