@@ -66,7 +66,6 @@ from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.pruning.export import OnnxClassifier, export_int8
 from bertsecrets.pruning.guarantee import search_level
 from bertsecrets.pruning.latency import compare_latency
-from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.rows import MetricTest, Shrunk
 from bertsecrets.pruning.settings import ShrinkSettings
@@ -75,6 +74,7 @@ from bertsecrets.results.formatting import number, rounded_up, with_limits
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 from bertsecrets.shrinking.components import ComponentScores, fisher_information
+from bertsecrets.shrinking.distillation import distill
 from bertsecrets.shrinking.latency import LatencyTable, measure_latency
 from bertsecrets.shrinking.plan import plan
 from bertsecrets.shrinking.search import make_smaller, metric_tests

@@ -121,12 +121,11 @@ def answer_in_words(pruned: Pruned) -> str:
     )
     removed = f"{search.heads - chosen.kept} of {search.heads} heads"
     if chosen.holds and not chosen.asked:
-        how = "with fine-tuning" if search.recovery_epochs else "without training"
-        return f"{removed} can be removed together, {how}: {verdict}"
+        return f"{removed} can be removed together, without training: {verdict}"
     at_most = f"{metric_label(search.metric)} loses at most {number(rounded_up(chosen.bound), 1)} points"
     start = f"With {chosen.kept} of {search.heads} heads"
     if not chosen.asked:
-        start = f"With {removed} removed together and {'fine-tuning' if search.recovery_epochs else 'no training'}"
+        start = f"With {removed} removed together and no training"
     if chosen.bound >= search.margin:
         return f"{start}, {at_most}{lost_most_in_words(pruned.groups)}."
     return f"{start}, {verdict}"
@@ -281,19 +280,13 @@ def knee_in_words(pruned: Pruned) -> str:
 def _how(pruned: Pruned) -> str:
     search = pruned.search
     when = "after each step" if search.iterative else "once, on the intact model"
-    recovery = (
-        f" After each step the model is fine-tuned for {counted(search.recovery_epochs, 'epoch')} on the selection "
-        "examples."
-        if search.recovery_epochs
-        else ""
-    )
     computed = (
         "The"
         if all(point.from_table for point in pruned.points if point.score not in CONTROLS)
         else f"Scores are computed {when}, on {search.choosing:,} training examples; the"
     )
     return (
-        f"{computed} lowest-ranked head is removed first, and a removed head's output is zero.{recovery} Models are "
+        f"{computed} lowest-ranked head is removed first, and a removed head's output is zero. Models are "
         "tested from largest to smallest, up to the first failure, so that the stated confidence applies to all that "
         f"passed. {search_in_words(search)}"
     ).strip()

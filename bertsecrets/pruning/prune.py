@@ -20,11 +20,10 @@ from bertsecrets.pruning.export import write_smaller
 from bertsecrets.pruning.guarantee import Searches, search_level
 from bertsecrets.pruning.latency import WARM_UP, compare_latency
 from bertsecrets.pruning.measured import measured_scores
-from bertsecrets.pruning.recovery import with_weights
 from bertsecrets.pruning.removal import check_removable, remove_heads
 from bertsecrets.pruning.rows import CONTROLS, Timing
 from bertsecrets.pruning.scores import columns_of, find_score, table_of, with_controls
-from bertsecrets.pruning.search import WEIGHTS, PruningSearch, Selection, check_settings, found
+from bertsecrets.pruning.search import PruningSearch, Selection, check_settings, found
 from bertsecrets.pruning.sets import cost
 from bertsecrets.pruning.settings import PruneSettings, check_class_loss
 from bertsecrets.results.progress import progress_over
@@ -42,8 +41,7 @@ class PruneHeads(Analysis):
     """Remove heads from a fine-tuned model, and write the smallest model that passes its test to ``pruned/``.
 
     The heads are chosen on training examples and tested on an evaluation set that was not used for choosing. An
-    interrupted search resumes from its finished batches and recovered models. Results do not depend on the number of
-    processes.
+    interrupted search resumes from its finished batches. Results do not depend on the number of processes.
 
     Args:
         prune: Which heads to remove, how many, and the required test.
@@ -141,19 +139,10 @@ class PruneHeads(Analysis):
     ) -> None:
         """Write the smaller model."""
         if self.settings.save and selection.step is not None:
-            folder, models = run.folder / "pruned", selection.order.models
+            folder = run.folder / "pruned"
             # Copies made in inference mode could not be trained or exported.
             with torch.inference_mode(False):
-                source = model
-                if models:
-                    weights = models[selection.step].get(WEIGHTS)
-                    if weights is None:
-                        raise UserError(
-                            f"The recovered model in '{models[0].folder}' cannot be read any more; run the analysis "
-                            "again in another folder."
-                        )
-                    source = with_weights(model, weights)
-                smaller = remove_heads(source, sorted(selection.order.sets[selection.step])).cpu().eval()
+                smaller = remove_heads(model, sorted(selection.order.sets[selection.step])).cpu().eval()
                 write_smaller(smaller, folder, data.tokenizer, self.settings.export, data.max_length)
             _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
 
@@ -168,7 +157,6 @@ class PruneHeads(Analysis):
             return []
         with progress_over(len(selection.order.sets), "timing", visible=context.progress, unit="model") as advance:
             for attempt, heads in enumerate(selection.order.sets):
-                # Recovered models have the same shapes.
                 smaller = remove_heads(context.model, sorted(heads)).eval()
                 timings += compare_latency(encoder.model, smaller, length, _BATCHES, max(2, rounds), attempt)
                 advance()

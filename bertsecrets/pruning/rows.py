@@ -104,7 +104,6 @@ class PruneSearch(Search):
         score, loss: Score and mean loss of the original model.
         heads: Heads of the whole model.
         iterative: Whether scores are recomputed after each step.
-        recovery_epochs: Epochs of fine-tuning after each step.
         flops: FLOPs of the original model for one example.
     """
 
@@ -113,7 +112,6 @@ class PruneSearch(Search):
     loss: float
     heads: int
     iterative: bool
-    recovery_epochs: int
     flops: int
 
 

@@ -17,7 +17,6 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast, Encoder, describe
 from bertsecrets.pruning.guarantee import Guarantee, class_changes, guarantee, loss_of_classes, search_level
-from bertsecrets.pruning.recovery import recovered, with_weights
 from bertsecrets.pruning.rows import CONTROLS, RANDOM, Chosen, Point, PruneSearch, Timing
 from bertsecrets.pruning.scores import (
     column_of,
@@ -32,9 +31,6 @@ from bertsecrets.pruning.sets import Cost, HeadSet, SetResults, Situation, evalu
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.store import Store
 from bertsecrets.task_heads.metric import Array, Metric
-
-WEIGHTS = "weights"
-"""Key of a recovered model in its part of the store."""
 
 _FINER = 3
 """Sizes added around the knee of an order."""
@@ -54,7 +50,6 @@ class Order:
         sets: The removed heads after each step.
         test_results: Results on the test examples.
         choosing_results: Results on the selection examples; None for a control.
-        models: Where the weights of the recovered model of each step are kept; empty without recovery.
     """
 
     score: str
@@ -62,7 +57,6 @@ class Order:
     sets: tuple[HeadSet, ...]
     test_results: SetResults
     choosing_results: SetResults | None = None
-    models: tuple[Store, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,8 +105,7 @@ class PruningSearch:
     Args:
         model: The model, in evaluation mode.
         task: The task; its first metric is tested.
-        choosing: The selection examples, which also train recovered models; the same on every process, restarted by
-            each call.
+        choosing: The selection examples, the same on every process, restarted by each call.
         share: This process's share of them.
         testing: This process's share of the test examples.
         split: The selection examples as a tokenised split.
@@ -144,13 +137,9 @@ class PruningSearch:
         encoder, settings = describe(self.model), self.settings
         sizes, total = check_settings(settings, encoder), encoder.num_layers * encoder.num_heads
         # One ranking gives the sets of all sizes; scores recomputed after each step depend on the steps.
-        refines = not (settings.iterative or settings.recovery_epochs or settings.keep)
+        refines = not (settings.iterative or settings.keep)
         plans = self._plans([*range(1, total)] if refines else sizes)
-        if settings.recovery_epochs:
-            with self.bar(sum(len(sets) for _, _, sets in plans), "recovering") as advance:
-                orders = [self._recovered_order(advance, *plan) for plan in plans]
-        else:
-            orders = self._orders(plans, sizes, refines)
+        orders = self._orders(plans, sizes, refines)
         return orders, choose(orders, self.task.metric, settings)
 
     def evaluations(self, share: float) -> float:
@@ -166,14 +155,11 @@ class PruningSearch:
         one_by_one = pair_evaluations(encoder, Plan("zero", layers, heads, tuple(every_head(layers, heads))))
         lowest = pair_evaluations(encoder, Plan("zero", layers, heads, tuple(every_head(layers, heads, [0])[:1])))
         scoring = passes_of(names, self.columns, math.ceil(one_by_one)) * (sizes if settings.iterative else 1)
-        if not (settings.iterative or settings.recovery_epochs or settings.keep):
+        if not (settings.iterative or settings.keep):
             sizes += _FINER
         choosers = sum(name not in CONTROLS for name in names)
         orders = sum(settings.seeds if name == RANDOM else 1 for name in names)
-        removing = sizes * lowest * (choosers * share + orders)
-        # A training step takes about three passes.
-        recovering = sizes * orders * 3 * settings.recovery_epochs * share
-        return scoring * share + removing + recovering
+        return scoring * share + sizes * lowest * (choosers * share + orders)
 
     def _plans(self, sizes: Sequence[int]) -> list[_Plan]:
         settings, encoder = self.settings, describe(self.model)
@@ -207,18 +193,9 @@ class PruningSearch:
 
     def _evaluated(self, sets: Sequence[HeadSet], batches: Batches, label: str) -> SetResults:
         with self.bar(len(set(sets)) * _count(batches), label) as advance:
-            return self._results(self.model, sets, batches, advance)
-
-    def _results(
-        self,
-        model: nn.Module,
-        sets: Sequence[HeadSet],
-        batches: Batches,
-        advance: Callable[..., object] | None = None,
-    ) -> SetResults:
-        return evaluate_sets(
-            model, sets, batches(), self.task, context=self.context, store=self.store, progress=advance
-        )
+            return evaluate_sets(
+                self.model, sets, batches(), self.task, context=self.context, store=self.store, progress=advance
+            )
 
     def _orders(self, plans: Sequence[_Plan], sizes: Sequence[int], refines: bool) -> list[Order]:
         """All orders with their results.
@@ -238,7 +215,7 @@ class PruningSearch:
             if added:
                 more = [heads for sets in choosers for heads in _of_sizes(sets, added)]
                 around = self._evaluated(more, self.share, "removing heads, around the knee")
-                chosen, choosing_results = [*chosen, *more], _joined(choosing_results, [choosing_results, around])
+                chosen, choosing_results = [*chosen, *more], _joined(choosing_results, around)
             plans = [(name, seed, _of_sizes(sets, refined)) for name, seed, sets in plans]
         else:
             chosen = [heads for sets in choosers for heads in sets]
@@ -255,41 +232,6 @@ class PruningSearch:
             )
             for name, seed, sets in plans
         ]
-
-    def _recovered_order(
-        self, advance: Callable[..., object], name: str, seed: int, sets: tuple[HeadSet, ...]
-    ) -> Order:
-        """An order whose models are fine-tuned after each step, starting from the previous step's model."""
-        settings = self.settings
-        recovery = (settings.recovery_epochs, settings.learning_rate, settings.seed, settings.examples)
-        models: list[Store] = []
-        tested: list[SetResults] = []
-        choosing: list[SetResults] = []
-        network = self.model
-        for heads in sets:
-            before = network
-            models.append(self.store.of(before, heads, recovery))
-            weights = models[-1].once(
-                lambda before=before, heads=heads: recovered(  # type: ignore[misc]
-                    before,
-                    heads,
-                    self.choosing,
-                    self.task,
-                    settings,
-                    self.context,
-                ).state_dict(),
-                WEIGHTS,
-            )
-            network = with_weights(before, weights)
-            tested.append(self._results(network, [heads], self.testing))
-            if name not in CONTROLS:
-                choosing.append(self._results(network, [heads], self.share))
-            advance()
-        whole_tested = self._results(self.model, sets[:1], self.testing)
-        choosing_results = None
-        if name not in CONTROLS:
-            choosing_results = _joined(self._results(self.model, sets[:1], self.share), choosing)
-        return Order(name, seed, sets, _joined(whole_tested, tested), choosing_results, tuple(models))
 
 
 def _of_sizes(sets: Sequence[HeadSet], sizes: Sequence[int]) -> tuple[HeadSet, ...]:
@@ -318,12 +260,12 @@ def around_the_knee(change_OS: Array, sizes: Sequence[int], margin: float) -> li
     return sorted(refined - {0})
 
 
-def _joined(whole: SetResults, parts: Sequence[SetResults]) -> SetResults:
-    """Results of several models, each compared with the original."""
+def _joined(first: SetResults, second: SetResults) -> SetResults:
+    """Results of more sets of heads of one model."""
     return replace(
-        whole,
-        prediction_VN=np.concatenate([part.prediction_VN for part in parts]),
-        loss_V=np.concatenate([part.loss_V for part in parts]),
+        first,
+        prediction_VN=np.concatenate([first.prediction_VN, second.prediction_VN]),
+        loss_V=np.concatenate([first.loss_V, second.loss_V]),
     )
 
 
@@ -409,7 +351,6 @@ def found(
         loss=orders[0].test_results.clean_loss,
         heads=total,
         iterative=settings.iterative,
-        recovery_epochs=settings.recovery_epochs,
         flops=costs.flops,
     )
     points = []

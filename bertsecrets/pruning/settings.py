@@ -26,7 +26,6 @@ class _SmallerSettings(Settings):
         confidence: Joint confidence of all searches on the same examples at which such losses must be excluded, and
             level of intervals.
         examples: Number of training examples for selection.
-        learning_rate: Peak learning rate for training smaller models, which then decays linearly to 0.
         evaluation: Evaluation set of the test; None for the task's first.
         seed: Seed of all random numbers.
     """
@@ -37,7 +36,6 @@ class _SmallerSettings(Settings):
     max_class_loss: float | None = Field(gt=0, le=100, description="a number of points above 0 and up to 100, or null")
     confidence: float = Field(gt=0.5, lt=1, description="a number between 0.5 and 1")
     examples: int = Field(ge=2, description="a whole number from 2")
-    learning_rate: float = Field(gt=0, le=1, description="a number above 0 and up to 1")
     evaluation: str | None = Field(description="the name of an evaluation set, or null for the first")
     seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
 
@@ -54,7 +52,6 @@ class PruneSettings(_SmallerSettings):
         step: Share of all heads removed in each step.
         keep: Save the model with this many heads; None for the smallest that passes its test.
         seeds: Number of random orders.
-        recovery_epochs: Epochs of fine-tuning of the smaller model after each step.
         latency_rounds: Timed passes of each smaller model of the chosen order; 0 for none.
         save: Whether to write the pruned model.
         export: Programs to write with it.
@@ -68,7 +65,6 @@ class PruneSettings(_SmallerSettings):
     step: float = Field(gt=0, lt=1, description="a number between 0 and 1")
     keep: int | None = Field(ge=1, description=f"{_COUNT}, or null")
     seeds: int = Field(ge=1, description=_COUNT)
-    recovery_epochs: int = Field(ge=0, description="a whole number from 0")
     latency_rounds: int = Field(ge=0, le=10_000, description="a whole number from 0")
     save: bool = Field(description="true or false")
     export: list[Literal["program", "onnx"]] = Field(description="a list of program, onnx, or both")
@@ -82,6 +78,7 @@ class ShrinkSettings(_SmallerSettings):
         shape: ``free`` cuts each layer separately; ``uniform`` drops whole layers and cuts all others to one width, so
             that transformers can load the model.
         epochs: Passes of distillation for each model; 0 for none.
+        learning_rate: Peak learning rate of the distillation, which then decays linearly to 0.
         distilled_on: Number of training examples per pass.
         batch_size, length: Examples per timed batch, and tokens per example; None for the mean length of the evaluation
             set.
@@ -96,6 +93,7 @@ class ShrinkSettings(_SmallerSettings):
     )
     shape: Literal["free", "uniform"] = Field(description="free or uniform")
     epochs: int = Field(ge=0, description="a whole number from 0")
+    learning_rate: float = Field(gt=0, le=1, description="a number above 0 and up to 1")
     distilled_on: int = Field(ge=2, description="a whole number from 2")
     batch_size: int = Field(ge=1, description=_COUNT)
     length: int | None = Field(ge=2, description="a whole number from 2, or null")

@@ -12,10 +12,10 @@ from bertsecrets.attention.parts import without_parts
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast, describe, evaluating
-from bertsecrets.pruning.recovery import answer_loss
 from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.results.components import BLOCK
 from bertsecrets.shrinking.components import ComponentScores, most_informative
+from bertsecrets.shrinking.distillation import answer_loss
 from bertsecrets.shrinking.latency import LatencyTable
 from bertsecrets.task_heads.base import output_of
 
@@ -168,7 +168,7 @@ class Answered:
         self.answers = self._answers(self.encoder.model)
 
     def divergence(self, model: PreTrainedModel) -> float:
-        """Mean of :func:`bertsecrets.pruning.recovery.answer_loss` over the batches."""
+        """Mean of :func:`bertsecrets.shrinking.distillation.answer_loss` over the batches."""
         losses = [answer_loss(*pair) for pair in zip(self._answers(model), self.answers, strict=True)]
         return float(torch.stack(losses).mean())
 

@@ -16,11 +16,11 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast
 from bertsecrets.models.metrics import Answers
 from bertsecrets.pruning.guarantee import group_changes, guarantee
-from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.rows import Group, MetricTest
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.formatting import rounded_up
+from bertsecrets.shrinking.distillation import distill
 from bertsecrets.shrinking.latency import LatencyTable
 from bertsecrets.shrinking.refit import refitted
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out

@@ -185,21 +185,6 @@ def test_losses_on_the_training_examples_are_those_of_the_tested_sets(
         assert len({round(float(loss), 4) for loss in order.choosing_results.loss_V}) > 1
 
 
-@pytest.mark.slow
-def test_recovery_trains_without_the_removed_heads(tmp_path: Path) -> None:
-    settings = PruneSettings(step=0.5, examples=16, scores=["exact"], recovery_epochs=2, learning_rate=1e-2, keep=1)
-    module = validate(tmp_path, PruneHeads(settings))
-    points = pruned_of(a_run(tmp_path)).points
-    plain = tmp_path / "plain"
-    validate(plain, PruneHeads(PruneSettings(**{**settings.model_dump(), "recovery_epochs": 0})))
-    before = pruned_of(a_run(plain)).points
-    assert [point.kept for point in points] == [point.kept for point in before]
-    assert all(point.loss != other.loss for point, other in zip(points, before, strict=True))
-    smaller = bs.load_pruned(tmp_path / "pruned")
-    assert not torch.equal(smaller.classifier.weight, module.model.classifier.weight)
-    assert torch.equal(bs.load_pruned(plain / "pruned").classifier.weight, module.model.classifier.weight)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

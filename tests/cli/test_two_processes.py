@@ -41,7 +41,6 @@ ANALYSES = {
     ],
     "disabling": ["analysis=disable"],
     "pruning": ["analysis=prune", *PRUNING, f"prune.scores={MEASURED}"],
-    "pruning-with-recovery": ["analysis=prune", *PRUNING, "prune.scores=[exact]", "prune.recovery_epochs=1"],
     "gates": ["analysis=gates", "analysis.gates.path=[0.1]", "analysis.gates.steps=6", "analysis.gates.fits=1", "analysis.gates.examples=33"],
 }  # fmt: skip
 

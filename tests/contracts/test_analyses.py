@@ -63,7 +63,7 @@ RESUMED: dict[str, Callable[[], Analysis]] = {
     **{name: ANALYSES[name] for name in ("disable", "shapley", "gates", "shrink")},
     "screened": lambda: DisableAnalysis(ablation=SETTINGS.model_copy(update={"sweep": "screened"})),
     "optimal": lambda: DisableAnalysis(ablation=SETTINGS.model_copy(update={"mode": "optimal", "optimal_steps": 2})),
-    "prune": lambda: PruneHeads(PRUNE.model_copy(update={"recovery_epochs": 1})),
+    "prune": lambda: PruneHeads(PRUNE),
 }
 """Analyses that keep finished steps."""
 

@@ -92,7 +92,7 @@ def pruned_run(folder: Path, seed: int, changes: Mapping[str, float], *, slowest
 def prune_search(**facts: Any) -> PruneSearch:
     """A search that ruled out a loss of one point on 400 examples, but for some facts."""
     default = PruneSearch(
-        0.01, None, 0.95, 1, 0.967, True, 400, 64, 1000, 12, "cpu", 1, "accuracy", 0.8, 0.5, 24, False, 0, 900
+        0.01, None, 0.95, 1, 0.967, True, 400, 64, 1000, 12, "cpu", 1, "accuracy", 0.8, 0.5, 24, False, 900
     )
     return replace(default, **facts)
 

@@ -360,11 +360,6 @@ def test_every_kind_has_cases() -> None:
         (FEW_GATES, gates((9, *PASSED), (7, *PASSED)), "No run has a model on the path of gates with more than 50 %"),
         ({"kind": "pruning", "order": "exact", "share": 0.4, "below": 0}, pruned(("exact", 6, -5), iterative=True), ""),
         (
-            {"kind": "pruning", "order": "exact", "share": 0.4, "below": 0},
-            pruned(("exact", 6, -5), recovery_epochs=1),
-            "No run has pruning in the order of effects of single heads, scored once and without further training",
-        ),
-        (
             {"kind": "pruning", "order": "exact", "share": 0.45, "below": 0},
             pruned(("exact", 6, -5), ("exact", 5, -5)),
             "No run has pruning in the order of effects of single heads with 45 % of the heads removed",
@@ -375,7 +370,7 @@ def test_every_kind_has_cases() -> None:
             "",
         ),
     ],
-    ids=["no such row", "gates", "scored after each step", "trained further", "another share", "reverse of another"],
+    ids=["no such row", "gates", "scored after each step", "another share", "reverse of another"],
 )
 def test_what_is_lacking_is_named_and_not_read(tmp_path: Path, test: dict[str, Any], make: Maker, reason: str) -> None:
     make(tmp_path / "run")

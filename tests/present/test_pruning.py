@@ -117,9 +117,9 @@ def test_the_title_says_where_the_loss_begins(highs: tuple[float, ...], words: s
 
 
 def test_a_class_that_fails_alone_is_said_in_the_title() -> None:
-    found = pruned(chosen("exact", 58, bound=0.007), class_margin=0.05, recovery_epochs=1)
+    found = pruned(chosen("exact", 58, bound=0.007), class_margin=0.05)
     assert answer_in_words(found) == (
-        "With 14 of 72 heads removed together and fine-tuning, a loss of accuracy of 1 point or more is ruled out, "
+        "With 14 of 72 heads removed together and no training, a loss of accuracy of 1 point or more is ruled out, "
         "one of 5 points of accuracy within a class is not."
     )
 

@@ -20,10 +20,10 @@ from bertsecrets.attention.parts import without_parts
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
-from bertsecrets.pruning.recovery import answer_loss, distill
 from bertsecrets.pruning.removal import Kept, keep_only, load_pruned, save_pruned, save_smaller
 from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.shrinking.components import ComponentScores, fisher_information, most_informative
+from bertsecrets.shrinking.distillation import answer_loss, distill
 from bertsecrets.shrinking.latency import LatencyTable, measure_latency
 from bertsecrets.shrinking.plan import Answered, allocate, as_fast_as_asked, layers_in_turn, plan, uniform_plan
 from bertsecrets.shrinking.refit import refitted

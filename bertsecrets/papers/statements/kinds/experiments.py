@@ -178,9 +178,9 @@ class Pruning(Test):
         return Reading(value, error, run.search.examples, detail)
 
     def _fits(self, run: Pruned) -> bool:
-        """Whether a run has the orders, recomputed equally often, without further training."""
+        """Whether a run has the orders, recomputed equally often."""
         scores = list(dict.fromkeys(point.score for point in run.points))
-        if run.search.iterative != self.iterative or run.search.recovery_epochs or self.order not in scores:
+        if run.search.iterative != self.iterative or self.order not in scores:
             return False
         # The reversed order belongs to the run's first score.
         first = next(score for score in scores if score not in CONTROLS)

@@ -1,7 +1,6 @@
-"""Recovery: fine-tune a model without its removed heads, or distil the original model into a smaller one."""
+"""Distil a model into a smaller one."""
 
-import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -10,49 +9,11 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from bertsecrets.ablation.partial_passes import first_of, recorded_calls
-from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.task import Task
 from bertsecrets.models.encoder import Autocast, describe, evaluating
 from bertsecrets.models.optimisation import linear_rate
 from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.pruning.sets import HeadSet
-from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.task_heads.base import output_of
-
-
-def recovered(
-    model: nn.Module,
-    heads: HeadSet,
-    batches: Callable[[], Iterable[Batch]],
-    task: Task,
-    settings: PruneSettings,
-    context: Autocast,
-) -> PreTrainedModel:
-    """A copy of a model, fine-tuned with some heads disabled (mode ``zero``): AdamW, a learning rate that decays
-    linearly to 0.
-    """
-    edits = [HeadEdit(layer, head, "zero") for layer, head in sorted(heads)]
-    with torch.inference_mode(False):
-        network: PreTrainedModel = copy.deepcopy(describe(model).model)
-
-    def loss(batch: Batch) -> Tensor:
-        assert batch.label_B is not None
-        return batch.loss(output_of(network, batch.inputs()))
-
-    with override(network, edits):
-        epochs, rate, seed = settings.recovery_epochs, settings.learning_rate, settings.seed
-        _train(network, loss, batches, epochs=epochs, learning_rate=rate, seed=seed, context=context)
-    return network
-
-
-def with_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> PreTrainedModel:
-    """A copy of a model with the weights of a recovered one, in evaluation mode."""
-    with torch.inference_mode(False):
-        network: PreTrainedModel = copy.deepcopy(describe(model).model)
-        network.load_state_dict(weights)
-    network.eval()
-    return network
 
 
 def distill(
@@ -71,7 +32,7 @@ def distill(
 
     The loss is the divergence of the student's predictions from the teacher's (Hinton et al. 2015; squared error for a
     score), plus the squared error of each layer's output divided by the teacher's variance (Jiao et al. 2020, equation
-    8, without a map between them, as their widths agree).
+    8, without a map between them, as their widths agree). AdamW with a learning rate that decays linearly to 0.
 
     Args:
         teacher: Any module that contains the original model, of a family with an adapter.
@@ -102,29 +63,12 @@ def distill(
             total = total + functional.mse_loss(output_ND, target_ND) / target_ND.var() / len(layers)
         return total
 
-    _train(
-        student, loss, batches, epochs=epochs, learning_rate=learning_rate, seed=seed, context=context, advance=advance
-    )
-
-
-def _train(
-    network: PreTrainedModel,
-    loss: Callable[[Batch], Tensor],
-    batches: Callable[[], Iterable[Batch]],
-    *,
-    epochs: int,
-    learning_rate: float,
-    seed: int,
-    context: Autocast,
-    advance: Callable[[int], object] | None = None,
-) -> None:
-    """Minimise a loss with AdamW and a learning rate that decays linearly to 0, then set evaluation mode."""
     # Lightning validates in inference mode, which prevents training.
     with torch.enable_grad(), torch.inference_mode(False):
-        network.train()
-        device = next(network.parameters()).device
+        student.train()
+        device = next(student.parameters()).device
         config = OptimizerConfig.read("optimizer", {"learning_rate": learning_rate})
-        weights = list(network.parameters())
+        weights = list(student.parameters())
         # Biases and norms are the parameters with fewer than two dimensions.
         groups = [
             {"params": [weight for weight in weights if weight.dim() >= 2], "weight_decay": config.weight_decay},
@@ -143,13 +87,13 @@ def _train(
                     with context():
                         value = loss(batch)
                     value.backward()
-                    nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+                    nn.utils.clip_grad_norm_(student.parameters(), 1.0)
                     optimizer.step()
                     optimizer.zero_grad()
                     schedule.step()
                     if advance is not None:
                         advance(batch.size)
-    network.eval()
+    student.eval()
 
 
 def answer_loss(logits_BC: Tensor, answer_BC: Tensor) -> Tensor:
