@@ -458,7 +458,7 @@ def _tagged(
     task = Task(name="texts", kind=TokenHead.kind, metrics=metrics, texts=1, labels=names)
     check_metrics(task)
     examples = _grouped(tagged_examples(texts, tags, names, "Sentence"), group)
-    check_scored(examples, names, metrics, "the sentences")
+    check_scored(examples, task.head, metrics, "the sentences")
     longest = _longest(network, max_length)
     cut = tagged_windows(examples, names, tokenizer, longest)  # type: ignore[arg-type]
     notes = [note_on_tags(examples, names, "the sentences")]

@@ -112,7 +112,7 @@ def inferred_task(
         ]
         target = _target(values, config, where, outputs)
     else:
-        target = _classes([str(name) for name in names], where)
+        target = _classes([str(name) for name in names], where, outputs)
     return {**common, **target}
 
 
@@ -246,8 +246,9 @@ def _target(values: Sequence[Sequence[Any]], config: SourceConfig, where: str, o
         )
     # Sort numbers by value and texts alphabetically.
     ordered = sorted(different, key=lambda value: (_number(value) or 0.0, str(value)))
-    _check_classes([str(value) for value in values[0]], where)
-    return _classes([str(value) for value in ordered], where)
+    if outputs < 2:
+        _check_classes([str(value) for value in values[0]], where)
+    return _classes([str(value) for value in ordered], where, outputs)
 
 
 def _check_repeated(
@@ -319,8 +320,12 @@ def _check_classes(names: Sequence[str], where: str) -> None:
         raise UserError(f"{where} has only one class ({', '.join(map(shown, different))}); expected at least two.")
 
 
-def _classes(names: list[str], where: str) -> dict[str, Any]:
-    _check_classes(names, where)
+def _classes(names: list[str], where: str, outputs: int) -> dict[str, Any]:
+    # A model names the classes that its data lack.
+    if outputs < 2:
+        _check_classes(names, where)
+    elif len(names) == 1:
+        _log.warning(f"{where} has only class {shown(names[0])}: heads that matter for other classes cannot be found.")
     for name in names:
         # The start of an interpolation, or a missing value, would not be read back as a text.
         if "${" in name or name == "???" or not name.isprintable() or len(name) > _LONGEST_CLASS:

@@ -419,7 +419,7 @@ class TaskData(pl.LightningDataModule):
             raise UserError(f"Split '{split}' of task '{self.task.name}' has no labels; choose a labelled one.")
         if self.task.head.per_word:
             what = f"split '{split}' of task '{self.task.name}'"
-            check_scored(examples, self.task.labels, self.task.metrics, what)
+            check_scored(examples, self.task.head, self.task.metrics, what)
             self._remark(note_on_tags(examples, self.task.labels, f"split '{split}'"))
 
     def constant_prediction(self) -> float:

@@ -10,8 +10,10 @@ from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.groups import group_of
 from bertsecrets.data.windows import windows
 from bertsecrets.errors import UserError, choices
+from bertsecrets.results.formatting import metric_label
 from bertsecrets.settings import shown
-from bertsecrets.task_heads.labels import IGNORED, continues, parts_of_tag, starts_inside
+from bertsecrets.task_heads.base import TaskHead
+from bertsecrets.task_heads.labels import IGNORED, continues, starts_inside
 
 
 def annotated_words(words: Sequence[Any], where: str) -> tuple[str, Annotation]:
@@ -85,25 +87,29 @@ def tagged_examples(
     return examples
 
 
-def check_scored(examples: Sequence[Example], labels: Sequence[str], metrics: Sequence[str], what: str) -> None:
-    """Raise UserError if no word of any example has a tag, or none is in an entity though metrics count entities.
+def check_scored(examples: Sequence[Example], head: TaskHead, metrics: Sequence[str], what: str) -> None:
+    """Raise UserError if no word of any example has a tag, or a metric is undefined for these tags.
 
     Args:
         examples: Sentences whose words have tags.
-        labels: The tags that there are.
-        metrics: What is to be computed.
+        head: The task head, with its metrics.
+        metrics: Names of what is to be computed.
         what: The examples, for messages.
     """
-    scored = {tag for one in examples if isinstance(one.label, tuple) for tag in one.label} - {IGNORED}
+    tags = [example.label for example in examples if isinstance(example.label, tuple)]
+    scored = {tag for each in tags for tag in each} - {IGNORED}
     if not scored:
         raise UserError(
             f"No word of {what} has a tag (all are {IGNORED}); give tags to the words that are to be scored."
         )
-    if "entity_f1" in metrics and all(parts_of_tag(labels[tag])[0] == "O" for tag in scored):
-        raise UserError(
-            f"No word of {what} is in an entity, so entity F1 says nothing; give sentences with entities, or choose "
-            "token_accuracy as the only metric (task.metrics=[token_accuracy], in Python metric='token_accuracy')."
-        )
+    answer_NF = head.baseline(tags)[1].numpy()
+    for metric in (head.metrics[name] for name in metrics):
+        if not metric.defined(metric.features(answer_NF, answer_NF[None])[0]):
+            raise UserError(
+                f"No word of {what} counts for {metric_label(metric.name)}, as all have tag "
+                f"{' or '.join(head.labels[tag] for tag in sorted(scored))}; give other sentences, or choose "
+                "token_accuracy as the only metric (task.metrics=[token_accuracy], in Python metric='token_accuracy')."
+            )
 
 
 def note_on_tags(examples: Sequence[Example], labels: Sequence[str], what: str) -> str | None:

@@ -288,9 +288,10 @@ class DisabledHeads:
         first = self.any_row
         level = f"{first['level']:.0%}".replace("%", " %")
         together = "" if first["low_simultaneous"] is None else "simultaneous "
+        wider = "" if self.excluded is None else ", wider than the bound on any head, which is one-sided"
         notes = [
             f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. Intervals: {together}"
-            f"{level}; verdicts are corrected for {len(self.verdicts):,} heads."
+            f"{level}{wider}; verdicts are corrected for {len(self.verdicts):,} heads."
         ]
         return [*notes, self.disagreement] if self.disagreement else notes
 

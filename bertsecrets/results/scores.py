@@ -88,10 +88,10 @@ def beats_constant(prediction_N: ArrayLike, label_N: ArrayLike, constant: float,
         The p-value; 1 if all predictions are the same, NaN without examples or if all labels are the same.
     """
     prediction_N, label_N = np.asarray(prediction_N, np.float64), np.asarray(label_N, np.float64)
-    if not len(label_N):
+    if not len(label_N) or np.ptp(label_N) == 0:
         return math.nan
     if correlated:
-        if np.ptp(label_N) == 0 or len(label_N) < 3:
+        if len(label_N) < 3:
             return math.nan
         if not np.isfinite(prediction_N).all() or np.ptp(prediction_N) == 0:
             return 1.0

@@ -108,7 +108,7 @@ class TokenHead(PlaceHead):
         most = int(torch.bincount(label_NW[label_NW != IGNORED], minlength=len(self.labels)).argmax())
         output_NWC = torch.zeros(*label_NW.shape, len(self.labels))
         output_NWC[..., most] = 1
-        return self.labels[most], self.answers(output_NWC, label_NW)
+        return self.labels[most], self.answers(self.select(output_NWC, label_NW), label_NW)
 
     def _entities(self, gold_BW: Tensor, predicted_BW: Tensor) -> list[Tensor]:
         """Numbers of entities found, predicted and annotated, of tags as numbers."""

@@ -414,6 +414,12 @@ def test_evaluation_rows_that_were_trained_on_are_counted_and_refused_if_all_are
         make_source(config, task_of(config)).examples("validation")
 
 
+def test_a_single_class_is_enough_for_a_model_that_has_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = csv_data(tmp_path, "review,stars\na,good\nb,good\n")
+    assert inferred_task(config, outputs=2)["labels"] == ["good"]
+    assert "has only class 'good': heads that matter for other classes cannot be found." in caplog.text
+
+
 def test_odd_classes_are_named_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows_of = "".join(f"text {place},{label}\n" for place, label in enumerate(["Yes", "yes", "no", "NA"] * 5))
     (tmp_path / "mixed.csv").write_text(f"text,label\n{rows_of}", "utf-8")

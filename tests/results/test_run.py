@@ -128,6 +128,7 @@ def test_scores_go_to_disk_and_back(tmp_path: Path) -> None:
         ([0, 0, 0], [1, 0, 1], 0, False, 1.0),
         ([], [], 0, False, math.nan),
         ([1, 2], [3, 3], 3, True, math.nan),
+        ([1, 0, 1], [1, 1, 1], 1, False, math.nan),
         ([2.0, 2.0, 2.0], [1.0, 2.0, 3.0], 2, True, 1.0),
     ],
 )

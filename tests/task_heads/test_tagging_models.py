@@ -90,7 +90,7 @@ def test_fine_tuning_in_the_api_learns_tags() -> None:
         ([["the"]], [["B-LOC"]], "Sentence 0, word 1: unknown tag 'B-LOC'"),
         ([["the"]], [[7]], "Sentence 0, word 1: unknown tag 7; expected 0 to 2"),
         ([["the"]], [[-100]], "No word of the sentences has a tag"),
-        ([["the", "cat"]], [["O", -100]], "No word of the sentences is in an entity, so entity F1 says nothing"),
+        ([["the", "cat"]], [["O", -100]], "No word of the sentences counts for entity F1, as all have tag O;"),
         ([["the"], ["cat"]], [["O"]], "2 sentences and 1 lists of tags"),
         ([["the"]], "O", "give a list of tags for each sentence"),
     ],

@@ -148,6 +148,8 @@ def test_the_baseline_gives_every_word_the_commonest_tag() -> None:
     answer, answer_NF = TokenHead(BIO).baseline([(0, 1, 0), (0, 3)])
     assert answer == "O"
     assert answer_NF[:, 1:].tolist() == [[2, 3, 0, 0, 1], [1, 2, 0, 0, 1]]
+    # Words without a tag are not scored, even if every sentence has some.
+    assert TokenHead(BIO).baseline([(0, IGNORED, 1), (0,)])[1][:, 1:].tolist() == [[1, 2, 0, 0, 1], [1, 1, 0, 0, 0]]
 
 
 def test_an_example_is_changed_if_what_a_metric_reads_is_another_number() -> None:
