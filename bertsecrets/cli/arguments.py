@@ -77,12 +77,10 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
     check_words(invocation, arguments)
     invocation = with_resume(invocation)
     settings = with_task_file(with_quoted_text(with_analysis(invocation.overrides, invocation.config_name)))
-    invocation = replace(invocation, overrides=with_trainer_arguments(settings))
+    invocation = replace(invocation, overrides=settings)
     check_model_name(invocation)
-    invocation = with_data_of_a_run(with_own_model(invocation))
-    words = [*invocation.overrides, *own_data(invocation)]
-    # Most task files leave it out.
-    return replace(invocation, overrides=[f"++{word}" if word.startswith("task.kind=") else word for word in words])
+    invocation = with_own_model(invocation)
+    return with_new_keys(replace(invocation, overrides=[*invocation.overrides, *own_data(invocation)]))
 
 
 def check_words(invocation: Invocation, arguments: Sequence[str]) -> None:
@@ -300,17 +298,6 @@ def _leaves(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]
             yield key, value
 
 
-def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
-    """Prefix Lightning's own trainer arguments, so that Hydra accepts keys that the configuration lacks.
-
-    >>> with_trainer_arguments(["trainer.max_steps=5", "trainer.max_epochs=3", "trainer.max_step=5"])
-    ['++trainer.max_steps=5', 'trainer.max_epochs=3', 'trainer.max_step=5']
-    """
-    named = OmegaConf.load(CONF / "trainer" / "default.yaml")
-    missing = {f"trainer.{name}" for name in trainer_arguments() if name not in named}
-    return [f"++{argument}" if argument.partition("=")[0] in missing else argument for argument in arguments]
-
-
 def check_model_name(invocation: Invocation) -> None:
     """Raise UserError if ``model.name`` renames a predefined model, which every page would then mislabel."""
     settings = invocation.settings
@@ -424,17 +411,6 @@ def _revision(settings: Mapping[str, Override]) -> str | None:
     return None if override is None or override.value() is None else str(override.value())
 
 
-def with_data_of_a_run(invocation: Invocation) -> Invocation:
-    """Prefix a run's data settings, so that Hydra accepts those that the chosen ``data`` lacks."""
-    settings = invocation.settings
-    checkpoint = settings.get("checkpoint")
-    if "data" in settings or checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is None:
-        return invocation
-    keys = {f"data.{name}" for name in SourceConfig.model_fields}
-    words = [f"++{word}" if word.partition("=")[0] in keys else word for word in invocation.overrides]
-    return replace(invocation, overrides=words)
-
-
 def with_own_model(invocation: Invocation) -> Invocation:
     """Set ``model`` to the folder or hub model of ``checkpoint`` unless another is given; for an adapter, to its base
     model.
@@ -446,17 +422,32 @@ def with_own_model(invocation: Invocation) -> Invocation:
     checkpoint = settings.get("checkpoint")
     if invocation.config_name not in _OF_CHECKPOINTS or checkpoint is None or checkpoint.is_sweep_override():
         return invocation
-    # Only conf/model/folder.yaml has this key.
-    words = [f"++{word}" if word.startswith("model.labels=") else word for word in invocation.overrides]
     name = str(checkpoint.value())
     if {"model", "model.path", "model.name", "experiment"} & settings.keys() or run_of(name) is not None:
-        return replace(invocation, overrides=words)
+        return invocation
     folder = model_folder(name, _revision(settings))
     if folder is None:
-        return replace(invocation, overrides=words)
+        return invocation
     path = name if not os.path.exists(os.path.expanduser(name)) else str(folder)
     if (folder / ADAPTER).is_file():
         path = base_of(folder)
     short = re.sub(r"[^\w.-]+", "_", Path(name).expanduser().resolve().name).strip("._-") or "own"
     added = ["model=folder", f"model.path={quoted(path)}", f"model.name={quoted(short)}"]
-    return replace(invocation, overrides=[*words, *added])
+    return replace(invocation, overrides=[*invocation.overrides, *added])
+
+
+def with_new_keys(invocation: Invocation) -> Invocation:
+    """Prefix the settings that the composed configuration may lack, so that Hydra accepts them."""
+    named = OmegaConf.load(CONF / "trainer" / "default.yaml")
+    # Most task files leave out the kind, and only conf/model/folder.yaml has labels.
+    new = {"task.kind", *(f"trainer.{name}" for name in trainer_arguments() if name not in named)}
+    if invocation.config_name in _OF_CHECKPOINTS:
+        new.add("model.labels")
+    settings = invocation.settings
+    checkpoint = settings.get("checkpoint")
+    single = None if checkpoint is None or checkpoint.is_sweep_override() else checkpoint.value()
+    if "data" not in settings and run_of(single) is not None:
+        # The run's data may have settings that the default data lack.
+        new |= {f"data.{name}" for name in SourceConfig.model_fields}
+    words = [f"++{word}" if word.partition("=")[0] in new else word for word in invocation.overrides]
+    return replace(invocation, overrides=words)

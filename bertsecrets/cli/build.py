@@ -206,7 +206,12 @@ def check_trainer(settings: RunSettings) -> None:
         try:
             trainer.strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)
         except ValueError as error:
-            raise _not_by_srun() from error
+            raise UserError(
+                f"SLURM_NTASKS={os.environ.get('SLURM_NTASKS')} is set, as in a shell on a Slurm cluster, but srun has "
+                "not started a process for each device; start the command with srun --nodes=<trainer.num_nodes> "
+                "--ntasks-per-node=<trainer.devices>, or unset SLURM_NTASKS so that trainer.devices processes start "
+                "here."
+            ) from error
     cores = os.cpu_count() or 1
     if isinstance(trainer.accelerator, CPUAccelerator) and trainer.num_devices > cores * _PROCESSES_PER_CORE:
         raise UserError(
@@ -222,14 +227,6 @@ def _build_trainer(settings: RunSettings, **arguments: Any) -> pl.Trainer:
         reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(f"The trainer could not be built ({reason}); check the trainer.* settings.") from error
     return trainer
-
-
-def _not_by_srun() -> UserError:
-    return UserError(
-        f"SLURM_NTASKS={os.environ.get('SLURM_NTASKS')} is set, as in a shell on a Slurm cluster, but srun has not "
-        "started a process for each device; start the command with srun --nodes=<trainer.num_nodes> "
-        "--ntasks-per-node=<trainer.devices>, or unset SLURM_NTASKS so that trainer.devices processes start here."
-    )
 
 
 def check_model(model: PreTrainedModel, max_length: int) -> None:

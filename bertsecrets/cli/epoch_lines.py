@@ -55,7 +55,9 @@ class EpochLines(ProgressBar):
         score = pl_module.scores.get(name, {}).get(metric)
         if score is not None:
             parts.append(f"{name} {metric_label(metric)} {number(score)}")
-        parts += _foremost_heads(trainer)[:1]
+        measures = (analysis for analysis in analyses_of(trainer) if isinstance(analysis, MeasureAnalysis))
+        taken = ((one.grids.get(measure.name), measure.shown) for one in measures for _, measure in one.taken)
+        parts += [_foremost_head(grid, shown) for grid, shown in taken if grid is not None][:1]
         steps = trainer.estimated_stepping_batches
         left = steps - trainer.global_step if isinstance(steps, int) else 0
         if left > 0 and trainer.global_step > self._first_step:
@@ -65,18 +67,8 @@ class EpochLines(ProgressBar):
         print(f"epoch {trainer.current_epoch + 1}{epochs}: {', '.join(parts)}", flush=True)  # noqa: T201
 
 
-def _foremost_heads(trainer: pl.Trainer) -> list[str]:
-    """The foremost head of each measure, by its first column."""
-    return [
-        _foremost_head(analysis.grids[measure.name], measure.shown)
-        for analysis in analyses_of(trainer)
-        if isinstance(analysis, MeasureAnalysis)
-        for _, measure in analysis.taken
-        if measure.name in analysis.grids
-    ]
-
-
 def _foremost_head(grid: HeadGrid, shown: Shown) -> str:
+    """The head with the highest or lowest number of a measure's first column."""
     value_LH = grid.column(grid.columns[0])
     ranked_LH = (-value_LH if shown.lowest else value_LH).nan_to_num(nan=-float("inf"))
     layer, head = divmod(int(ranked_LH.argmax()), grid.num_heads)

@@ -184,21 +184,15 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     common = _read_common(keys, config)
     common["report"] = ReportSettings.read("report", keys.report)
     classes = _read_classes(keys, common, "analysis", reference=None, origin=None)
-    _check_gate(keys.fail_if, common["task"], classes["callbacks"])
+    if keys.fail_if is not None:
+        check_metrics(keys.fail_if, common["task"].metrics)
+        kinds = [load_target(f"analysis.{name}", section) for name, section in classes["callbacks"].items()]
+        if not any(getattr(kind, "tests_loss", False) for kind in kinds):
+            raise UserError(
+                f"fail_if is '{keys.fail_if}', but no chosen analysis tests a loss of score; choose analysis=disable, "
+                "analysis=prune or analysis=shrink."
+            )
     return AnalyzeSettings(**common, keys=keys, **classes)
-
-
-def _check_gate(fail_if: str | None, task: Task, analyses: Mapping[str, Section]) -> None:
-    """Raise UserError if ``fail_if`` names no loss of the task's, or nothing that is run tests one."""
-    if fail_if is None:
-        return
-    check_metrics(fail_if, task.metrics)
-    kinds = [load_target(f"analysis.{name}", section) for name, section in analyses.items()]
-    if not any(getattr(kind, "tests_loss", False) for kind in kinds):
-        raise UserError(
-            f"fail_if is '{fail_if}', but no chosen analysis tests a loss of score; choose analysis=disable, "
-            "analysis=prune or analysis=shrink."
-        )
 
 
 def read_compare(config: Mapping[str, Any]) -> CompareKeys:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -141,8 +141,10 @@ class Run:
         trained = content.get("trained")
         if isinstance(trained, dict) and isinstance(trained.get("from_here"), str):
             moved = (self.folder / trained["from_here"]).resolve()
-            if not Path(str(trained.get("folder"))).is_dir() and _is_of(moved, trained):
-                trained["folder"] = str(moved)
+            if not Path(str(trained.get("folder"))).is_dir() and (moved / CONFIG_COPY).is_file():
+                found = read_config(moved)
+                if all(found.get(key) == trained.get(key) for key in ("name", "init", "seed")):
+                    trained["folder"] = str(moved)
         return {str(key): value for key, value in content.items()}
 
     @property
@@ -283,14 +285,6 @@ def code_of(folder: Path) -> str:
     except ValueError as error:
         raise UserError(f"'{path}' cannot be read ({error}); repeat the run.") from error
     return str(content.get("code", "")) if isinstance(content, dict) else ""
-
-
-def _is_of(folder: Path, trained: Mapping[str, Any]) -> bool:
-    """Whether a folder has the training run recorded by an analysis: the same name, initialisation and seed."""
-    if not (folder / CONFIG_COPY).is_file():
-        return False
-    config = read_config(folder)
-    return all(config.get(key) == trained.get(key) for key in ("name", "init", "seed"))
 
 
 _DECLARATIONS = TypeAdapter(list[Declaration])

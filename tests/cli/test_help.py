@@ -11,7 +11,7 @@ import pytest
 import yaml
 from cli.test_command_line import checked, parsed
 
-from bertsecrets.cli.arguments import check_model_name, check_words, parse, with_trainer_arguments
+from bertsecrets.cli.arguments import check_model_name, check_words, parse, with_new_keys
 from bertsecrets.cli.help import first_sentence, help_text
 from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.errors import UserError
@@ -23,7 +23,7 @@ def answer(command: str, *arguments: str) -> str:
 
     def refused() -> None:
         check_words(parsed(arguments, command), arguments)
-        checked(with_trainer_arguments(arguments), command)
+        checked(with_new_keys(parsed(arguments, command)).overrides, command)
 
     with pytest.raises(UserError) as caught:
         refused()
@@ -61,8 +61,7 @@ def test_a_shipped_model_keeps_its_name() -> None:
 
 @pytest.mark.parametrize("argument", ["trainer.max_steps=5", "+trainer.max_steps=5", "++trainer.max_steps=5"])
 def test_arguments_of_the_trainer_need_no_plus(argument: str) -> None:
-    (written,) = with_trainer_arguments([argument])
-    invocation = parsed([written])
+    invocation = with_new_keys(parsed([argument]))
     with invocation.hydra():
         assert invocation.compose(invocation.overrides).trainer.max_steps == 5
 
@@ -121,7 +120,7 @@ def test_every_example_of_the_help_is_a_valid_command_line() -> None:
             if any(word.startswith("resume=") for word in words) or "=" not in line:
                 continue
             check_words(parsed(words, command), words)
-            checked(with_trainer_arguments(_quoted(words)), command)
+            checked(with_new_keys(parsed(_quoted(words), command)).overrides, command)
 
 
 def _quoted(words: list[str]) -> list[str]:
