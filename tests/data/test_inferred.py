@@ -133,7 +133,7 @@ def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, s
         ("review,stars\na,1\n ,2\n", {}, "reviews.csv:3: column 'review' is empty; fix the row, or skip such rows"),
         ("review,stars\na,\n", {}, "reviews.csv:2: column 'stars' is empty"),
         ("review,stars\na, b,1\n", {}, "reviews.csv:2: more fields than in the header (texts that contain"),
-        ('review,stars\n"a,1\nb,2\n', {}, "EOF inside string starting at row 1); fix the row, e.g. the quotes"),
+        ('review,stars\n"a,1\nb,2\n', {}, "reviews.csv:2: the row cannot be read (a quote is not closed); fix the row"),
         ("review,stars\na,1\nb,1\n", {}, "has only one class ('1'); expected at least two."),
         ("review,stars\na,1\nb,1\n", {"target": "scores"}, "contains only '1'; expected at least two different"),
         ("review,stars\na,1\nb,good\n", {"target": "scores"}, "contains 'good'; data.target=scores expects numbers."),
@@ -172,7 +172,7 @@ def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, s
         (REVIEWS, {"group": "book"}, "has no column 'book'; valid names: id, review, stars (set data.group)"),
         ("review,stars\n" + "a" * 1_000_001 + ",1\n", {}, "reviews.csv:2: the row is longer than 1,000,000"),
         ("review," * 200_000 + "stars\na,1\n", {}, "reviews.csv:1: the row is longer than 1,000,000 characters"),
-        ("review,stars\ra,1\rb,2\r", {}, "has no usable rows"),
+        ("review,stars\ra,1\rb,2\r", {}, "ends its lines with carriage returns; save it with line feeds."),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_reported_in_one_sentence(

@@ -4,11 +4,10 @@ import csv
 import glob
 import re
 import tempfile
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import chain
 from logging import CRITICAL
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.groups import with_groups
 from bertsecrets.data.sources.base import (
     FORMATS,
+    LONGEST_TEXT,
     TEXT,
     TRAIN,
     VALIDATION,
@@ -45,7 +45,9 @@ DOCUMENT = "document"
 """Column of files of words that tells which sentences are of one document."""
 _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _MORE = " more"
-"""Column for the first field beyond the header; it cannot clash, because header names are stripped."""
+"""Column for fields beyond the header; it cannot clash, because header names are stripped."""
+_RETURN = "\ufdd0"
+"""In place of a carriage return; a character that no text has."""
 _NAMED = 5
 """Most classes that a note lists."""
 
@@ -253,7 +255,7 @@ class FileSource(TableSource):
                     column_index(path, rows.column_names, column, f" (set {key})")
                 cells = rows.select_columns(list(self.columns)).with_format(None)[:]
                 self._tables[split] = _usable(
-                    path, cells, set(self.columns), lambda row: f"{path}, row {row + 1}", skip, rows=rows
+                    path, cells, set(self.columns), lambda row: f"{path}, row {row + 1}", skip, rows
                 )
         return self._tables[split]
 
@@ -441,55 +443,43 @@ def read_csv(
     Raises:
         UserError: If the file cannot be read as CSV, lacks a column, has a bad row, or has no rows.
     """
-    # One pass that rejects non-text files and replaces the library's own error messages.
-    lines = numbered_lines(path, advice)
-    first = _first(lines, path)
-    header, separator, header_lines = _header(path) if quotes else (names or first.strip("\r\n").split("\t"), "\t", 1)
+    import datasets
+
+    lines = _lines(path, advice)
+    header, separator = _header(path, lines) if quotes else (names or lines[0].strip("\r\n").split("\t"), "\t")
     for column, key in needed.items():
         column_index(path, header, column, f" (set {key})" if key else "")
-    tabs = [line.count("\t") for _, line in lines if line.strip()]
-    if not tabs and names is None:
-        raise UserError(f"File '{path}' has no usable rows; expected at least one below the header.")
     # If every line is a row, an unclosed quote joins no lines.
-    plain = not quotes or (separator == "\t" and {*tabs, first.count("\t")} == {len(header) - 1})
+    tabs = {line.count("\t") for line in lines if line.strip()}
+    plain = not quotes or (separator == "\t" and tabs == {len(header) - 1})
+    records = (
+        [(number, number, [cell.strip() for cell in line.split("\t")]) for number, line in enumerate(lines, 1)]
+        if plain
+        else [*_records(path, lines, separator)]
+    )
+    records = records if names is not None else records[1:]
     # Required names occur only once.
     columns = [name if header.index(name) == place else f" {place}" for place, name in enumerate(header)]
-    options = {
-        "sep": separator,
-        "header": None if names is not None else 0,
-        "index_col": False,
-        "keep_default_na": False,
-        "skip_blank_lines": False,
-        # Carriage returns and other line separators occur inside texts.
-        "lineterminator": "\n",
-        "encoding": "utf-8-sig",
-        "quoting": csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
-        "on_bad_lines": "warn",
+    cells = {
+        name: [row[place] if place < len(row) else "" for *_, row in records] for place, name in enumerate(columns)
     }
-    loaded, said = _load_file(path, "csv", names=columns, **options)
-    if any(sentence.startswith("Length of header") for sentence in said):
-        # The first row has too many fields, so pandas truncates every row; one additional column shows which rows.
-        loaded, said = _load_file(path, "csv", names=[*columns, _MORE], **options)
-    skipped = [int(line) for sentence in said for line in re.findall(r"Skipping line (\d+)", sentence)]
-    if skipped and not skip_bad_rows:
-        raise UserError(f"{path}:{skipped[0]}: {_TOO_MANY}; {_FIX}.")
-    raw = {name: [cell or "" for cell in column] for name, column in loaded[:].items()}
-    breaks = [sum(cell.count("\n") for cell in row) + 1 for row in zip(*raw.values(), strict=True)]
-    begins = list(accumulate(breaks, initial=1 if names is not None else 1 + header_lines))
-    cells = {name: [cell.strip() for cell in column] for name, column in raw.items()}
     notes = []
     if plain and quotes:
         cells, stray = _unquoted(cells)
         if stray:
-            rows = counted(stray, "row")
-            notes.append(f"{path.name}: an unclosed quote was read as part of the text, in {rows}.")
-    table = _usable(path, cells, filled, lambda row: f"{path}:{begins[row]}", skip_bad_rows, len(skipped))
+            notes.append(f"{path.name}: an unclosed quote was read as part of the text, in {counted(stray, 'row')}.")
+    more = ["".join(row[len(columns) :]) for *_, row in records]
+    rows = datasets.Dataset.from_dict(cells)
+    table = _usable(path, {**cells, _MORE: more}, filled, lambda row: f"{path}:{records[row][0]}", skip_bad_rows, rows)
     label = list(needed)[-1]
-    if quotes and (alike := _swallowed(raw, separator, len(header), header.index(label), {*table.rows[label]})):
-        inside = "1 line that looks like a row is inside quotes and was"
-        inside = inside if alike == 1 else f"{alike:,} lines that look like rows are inside quotes and were"
+    labels, place = set(table.rows[label]), header.index(label)
+    inside = [line.split(separator) for begin, end, _ in records for line in lines[begin : end - 1]]
+    alike = sum(len(fields) == len(header) and fields[place].strip() in labels for fields in inside)
+    if alike:
+        they = "1 line that looks like a row is inside quotes and was"
+        they = they if alike == 1 else f"{alike:,} lines that look like rows are inside quotes and were"
         notes.append(
-            f"{path.name}: {inside} read as part of a text; if that is not intended, close or double the quote above."
+            f"{path.name}: {they} read as part of a text; if that is not intended, close or double the quote above."
         )
     return replace(table, notes=(*table.notes, *notes))
 
@@ -593,66 +583,74 @@ def _place(column: str, names: Sequence[str], fields: int, where: str, key: str)
 def file_columns(path: Path, kind: str) -> list[str]:
     """The names of the columns of a ``csv``, ``jsonl`` or ``parquet`` file; raises UserError if it cannot be read."""
     advice = "give a file with texts and labels"
-    if kind == "csv":
-        _first(numbered_lines(path, advice), path)
-        return _header(path)[0]
-    return list(_read_typed(path, kind, advice).column_names)
+    return (
+        _header(path, _lines(path, advice))[0] if kind == "csv" else list(_read_typed(path, kind, advice).column_names)
+    )
 
 
-def _first(lines: Iterator[tuple[int, str]], path: Path) -> str:
-    """The first line of a file; raises UserError if it is blank."""
-    first = next(lines, (1, ""))[1]
-    if not first.strip():
+def _lines(path: Path, advice: str) -> list[str]:
+    """The lines of a CSV file; raises UserError if the first is blank, or line feeds are missing."""
+    lines = [line for _, line in numbered_lines(path, advice)]
+    if not lines or not lines[0].strip():
         raise UserError(f"File '{path}' has no header; expected the names of the columns in its first line.")
-    return first
+    if len(lines) == 1 and "\r" in lines[0].strip():
+        raise UserError(f"File '{path}' ends its lines with carriage returns; save it with line feeds.")
+    return lines
+
+
+def _header(path: Path, lines: Sequence[str]) -> tuple[list[str], str]:
+    """The column names, and the separator that yields most of them."""
+    found = []
+    for separator in _SEPARATORS:
+        # Quotes that this separator does not close may extend far.
+        with suppress(UserError):
+            found.append((next(_records(path, lines, separator))[2], separator))
+    if not found:
+        raise UserError(f"File '{path}' has an unclosed quote in its header; remove it.")
+    names, separator = max(found, key=lambda one: len(one[0]))
+    # A name may have line breaks within its quotes.
+    return [" ".join(part.strip() for part in name.split("\n")) for name in names], separator
+
+
+def _records(path: Path, lines: Sequence[str], separator: str) -> Iterator[tuple[int, int, list[str]]]:
+    """The first and the last line, from 1, and the stripped cells of each row of a CSV file.
+
+    Raises:
+        UserError: If a quote is not closed.
+    """
+    csv.field_size_limit(LONGEST_TEXT)
+    # The csv module would end a row at a carriage return. It accepts an unclosed quote, which the added line closes;
+    # elsewhere that line is a row of its own.
+    reader = csv.reader((line.replace("\r", _RETURN) for line in (*lines, '"')), delimiter=separator)
+    begin = 1
+    try:
+        for row in reader:
+            if reader.line_num <= len(lines):
+                yield begin, reader.line_num, [cell.replace(_RETURN, "\r").strip() for cell in row]
+                begin = reader.line_num + 1
+            elif row != [""]:
+                raise csv.Error("a quote is not closed")
+    except csv.Error as error:
+        raise UserError(
+            f"{path}:{begin}: the row cannot be read ({error}); fix the row, e.g. the quotes around its texts."
+        ) from error
 
 
 def _read_typed(path: Path, kind: str, advice: str) -> Dataset:
     """The rows of a ``jsonl`` or ``parquet`` file, which has typed cells."""
-    with reading(path, advice):
-        path.open("rb").close()
-    return _load_file(path, "json" if kind == "jsonl" else kind)[0]
-
-
-def _header(path: Path) -> tuple[list[str], str, int]:
-    """The column names, the separator that yields most of them, and the number of header lines."""
-    found = []
-    for separator in _SEPARATORS:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=separator)
-            # Quotes that this separator does not close may extend far.
-            with suppress(csv.Error):
-                found.append((next(reader), separator, reader.line_num))
-    if not found:
-        raise UserError(f"File '{path}' has an unclosed quote in its header; remove it.")
-    names, separator, lines = max(found, key=lambda one: len(one[0]))
-    # A name may have line breaks within its quotes.
-    return [" ".join(part.strip() for part in name.strip().split("\n")) for name in names], separator, lines
-
-
-def _load_file(path: Path, reader: str, **options: Any) -> tuple[Dataset, list[str]]:
-    """The rows of a file as the library reads them (CSV cells as texts), and pandas's warnings."""
     import datasets
 
-    if "names" in options:
-        # Without these, the texts 01 and 1.0 would be numbers.
-        options["features"] = datasets.Features({name: datasets.Value("string") for name in options["names"]})
+    with reading(path, advice):
+        path.open("rb").close()
     # A separate cache: the library's cache identifies a file by its time stamp.
-    with (
-        attempt(f"File '{path}'", "fix the row, e.g. the quotes around its texts" if reader == "csv" else "fix it"),
-        tempfile.TemporaryDirectory() as cache,
-        warnings.catch_warnings(record=True) as caught,
-    ):
-        warnings.simplefilter("always")
-        rows = datasets.load_dataset(
-            reader,
+    with attempt(f"File '{path}'", "fix it"), tempfile.TemporaryDirectory() as cache:
+        return datasets.load_dataset(
+            "json" if kind == "jsonl" else kind,
             data_files={TRAIN: glob.escape(str(path.resolve()))},
             split=TRAIN,
             cache_dir=cache,
             keep_in_memory=True,
-            **options,
         )
-    return rows, [str(warning.message) for warning in caught]
 
 
 def _usable(
@@ -661,8 +659,7 @@ def _usable(
     filled: Collection[str],
     place: Callable[[int], str],
     skip_bad_rows: bool,
-    skipped: int = 0,
-    rows: Dataset = None,
+    rows: Dataset,
 ) -> Table:
     """The rows of a file without bad ones, see :func:`read_csv`.
 
@@ -670,33 +667,27 @@ def _usable(
         cells: The columns that identify bad rows.
         filled: Columns that must not be empty.
         place: Maps the position of a row to its location.
-        skipped: Number of rows already skipped.
-        rows: The rows; None to build them from the cells.
+        rows: The rows.
     """
-    import datasets
-
-    kept = []
+    kept, skipped = [], 0
     for index, row in enumerate(zip(*cells.values(), strict=True)):
-        cell_of = dict(zip(cells, row, strict=True))
-        if all(cell in (None, "") for cell in row):
+        without = {name for name, cell in zip(cells, row, strict=True) if cell in (None, "")}
+        if len(without) == len(row):
             # A blank line.
             continue
-        empty = [name for name in cells if name in filled and cell_of[name] in (None, "")]
-        if not empty and not cell_of.get(_MORE):
+        empty = next((name for name in cells if name in without and name in filled), None)
+        if empty is None and (_MORE not in cells or _MORE in without):
             kept.append(index)
         elif skip_bad_rows:
             skipped += 1
         else:
-            problem = f"column '{empty[0]}' is empty" if empty else _TOO_MANY
+            problem = _TOO_MANY if empty is None else f"column '{empty}' is empty"
             raise UserError(f"{place(index)}: {problem}; {_FIX}.")
     if not kept:
         raise UserError(f"File '{path}' has no usable rows; expected at least one below the header.")
-    notes = []
-    if skipped:
-        were = "was" if skipped == 1 else "were"
-        notes.append(f"{path.name}: {counted(skipped, 'row')} with an empty cell or too many fields {were} skipped.")
-    rows = datasets.Dataset.from_dict(dict(cells)) if rows is None else rows
-    return Table(rows.select(kept), f"'{path}'", lambda index: place(kept[index]), notes)
+    were = "was" if skipped == 1 else "were"
+    note = f"{path.name}: {counted(skipped, 'row')} with an empty cell or too many fields {were} skipped."
+    return Table(rows.select(kept), f"'{path}'", lambda index: place(kept[index]), [note] if skipped else [])
 
 
 def _unquoted(cells: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], int]:
@@ -709,20 +700,6 @@ def _unquoted(cells: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]],
         name: [cell[1:-1].replace('""', '"').strip() if whole.fullmatch(cell) else cell for cell in column]
         for name, column in cells.items()
     }, stray
-
-
-def _swallowed(
-    cells: Mapping[str, Sequence[str]], separator: str, fields: int, label: int, labels: Collection[str]
-) -> int:
-    """The number of lines inside texts that look like rows: as many fields, and an existing label."""
-    lines = (
-        line.split(separator)
-        for column in cells.values()
-        for cell in column
-        if cell.count("\n") > 1
-        for line in cell.split("\n")[1:-1]
-    )
-    return sum(len(parts) == fields and parts[label].strip() in labels for parts in lines)
 
 
 @contextmanager
