@@ -34,7 +34,7 @@ from bertsecrets.callbacks.recorder import RecordedStep, Recorder, recorder_of
 from bertsecrets.callbacks.trainer_state import shows_progress
 from bertsecrets.data.classes import are_unnamed, names_of
 from bertsecrets.data.groups import judged_as_groups
-from bertsecrets.data.module import constant_predictions
+from bertsecrets.data.module import constant_prediction
 from bertsecrets.data.recorded import RecordedSplit
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
@@ -247,7 +247,7 @@ class OwnModule:
         if own:
             answer, found = "", SetScores(len(answers_NC), scores_of_statistics(answers_NC, task), {})
         else:
-            constant = float(constant_predictions(label_N, task, 1).item())
+            constant = constant_prediction(label_N, task)
             answer = f"{constant:.2f}" if task.is_regression else task.labels[int(constant)]
             found = set_scores(answers_NC.float(), label_N, task, constant)
             # Before the end of training, a model may answer with the rarer class.

@@ -423,13 +423,12 @@ class TaskData(pl.LightningDataModule):
             self._remark(note_on_tags(examples, self.task.labels, f"split '{split}'"))
 
     def constant_prediction(self) -> float:
-        """The constant baseline's prediction: :func:`constant_predictions` of the first evaluation set.
+        """The constant baseline's prediction: :func:`constant_prediction` of the first evaluation set.
 
         Training rows differ between seeds, and their most frequent class would be too easy to beat if it is rare in the
         evaluation set.
         """
-        label_N = self.labels(next(iter(self.evaluation.values())))
-        return float(constant_predictions(label_N, self.task, 1).item())
+        return constant_prediction(self.labels(next(iter(self.evaluation.values()))), self.task)
 
     def _rank_and_world_size(self) -> tuple[int, int]:
         if self.trainer is not None:
@@ -468,43 +467,41 @@ def sample_positions(count: int, limit: int | None, seed: int) -> list[int]:
     return sorted(positions[:limit])
 
 
-def sample_rows(split: Sized, limit: int | None, seed: int) -> list[int]:
-    """The same for the rows of a tokenised split, of which windows of one text are one example."""
+def rows_by_example(split: Sized) -> list[list[int]]:
+    """The rows of each example of a tokenised split: several where it is read in windows."""
     if not (isinstance(split, EncodedSplit) and split.head.reads_windows):
-        return sample_positions(len(split), limit, seed)
-    windows: dict[int | None, list[int]] = defaultdict(list)
-    for position, example in enumerate(split.examples):
-        windows[example.document].append(position)
-    questions = list(windows.values())
-    return sorted(chain.from_iterable(questions[place] for place in sample_positions(len(questions), limit, seed)))
+        return [[row] for row in range(len(split))]
+    rows: dict[int | None, list[int]] = defaultdict(list)
+    for row, example in enumerate(split.examples):
+        rows[example.document].append(row)
+    return [*rows.values()]
+
+
+def sample_rows(split: Sized, limit: int | None, seed: int) -> list[int]:
+    """The rows of the examples of :func:`sample_positions`."""
+    rows = rows_by_example(split)
+    return sorted(chain.from_iterable(rows[place] for place in sample_positions(len(rows), limit, seed)))
 
 
 def example_count(split: Sized, rows: Sequence[int] | None = None) -> int:
-    """Number of examples in rows of a tokenised split, of which windows of one text are one; in all rows if None."""
-    if not (isinstance(split, EncodedSplit) and split.head.reads_windows):
-        return len(split) if rows is None else len(rows)
-    return len({split.examples[row].document for row in (range(len(split)) if rows is None else rows)})
+    """Number of examples in some rows of a tokenised split; in all rows if None."""
+    chosen = set(range(len(split)) if rows is None else rows)
+    return sum(not chosen.isdisjoint(of_example) for of_example in rows_by_example(split))
 
 
 def example_lengths(split: EncodedSplit) -> list[int]:
     """Tokens of each example, in the order of their rows; those of all its windows for a text that is read in some."""
-    if not split.head.reads_windows:
-        return split.lengths
-    tokens: dict[int | None, int] = defaultdict(int)
-    for example, length in zip(split.examples, split.lengths, strict=True):
-        tokens[example.document] += length
-    return [*tokens.values()]
+    return [sum(split.lengths[row] for row in rows) for rows in rows_by_example(split)]
 
 
-def constant_predictions(label_N: Tensor, task: Task, count: int) -> Tensor:
-    """The prediction of a constant baseline for each of ``count`` examples.
-
-    It is the most frequent class of some labels (the first of ties), int64, or their mean score, float32.
+def constant_prediction(label_N: Tensor, task: Task) -> float:
+    """The prediction of a constant baseline: the most frequent class of some labels (the first of ties), or their mean
+    score.
 
     >>> task = Task(name="toy", metrics=("accuracy",), texts=1, labels=("no", "yes"))
-    >>> constant_predictions(torch.tensor([1, 0, 1]), task, 2)
-    tensor([1, 1])
+    >>> constant_prediction(torch.tensor([1, 0, 1]), task)
+    1.0
     """
     if task.is_regression:
-        return torch.full((count,), label_N.double().mean().item(), dtype=torch.float32)
-    return torch.bincount(label_N, minlength=len(task.labels)).argmax().repeat(count)
+        return label_N.double().mean().float().item()
+    return float(torch.bincount(label_N, minlength=len(task.labels)).argmax())

@@ -1,7 +1,7 @@
 """Load a model with a classification head for a task, and its tokenizer."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,7 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
             # Its head is pre-trained as well.
             return _ready(_masked_lm(spec, config, "choose another task, or "), spec.family)
         # A folder fine-tuned on another task has a different head width; only the encoder is checked.
-        model, _ = _loaded(kind, spec, config, ignore_mismatched_sizes=True)
+        model, _ = load_weights(kind, spec, config, ignore_mismatched_sizes=True)
     return _ready(model, spec.family)
 
 
@@ -191,7 +191,7 @@ def _masked_lm(spec: ModelSpec, config: PreTrainedConfig, advice: str) -> PreTra
             f"Model '{spec.name}' has no masked-language-model head: model type '{config.model_type}' (in "
             f"'{spec.path}') has none; {advice}{_WITH_HEAD}."
         )
-    model, missing = _loaded(AutoModelForMaskedLM, spec, config)
+    model, missing = load_weights(AutoModelForMaskedLM, spec, config)
     if missing:
         raise UserError(
             f"Model '{spec.name}' has no masked-language-model head: the weights in '{spec.path}' lack "
@@ -225,7 +225,7 @@ def load_folder(
             f"'{kind_there.kind}' (task.kind), or another model."
         )
     auto = auto or (SequenceHead if kind_there is None else kind_there).auto
-    model, missing = _loaded(getattr(transformers, auto), spec, config)
+    model, missing = load_weights(getattr(transformers, auto), spec, config)
     if with_head and missing:
         kind = "".join(f", but a {name}" for name in (config.architectures or [])[:1])
         noun = next((head.noun for head in TASK_HEADS.values() if head.auto == auto), "head")
@@ -283,66 +283,50 @@ def _ready(model: PreTrainedModel, family: str | None) -> PreTrainedModel:
     return model
 
 
-def _check_whole(folder: Path) -> None:
-    if is_file(folder / HEADS):
+def load_weights(kind: Any, spec: ModelSpec, config: PreTrainedConfig, **options: Any) -> tuple[Any, list[str]]:
+    """A model of an auto class with complete encoder weights, and the names of missing head and pooler tensors.
+
+    Raises:
+        UserError: If weights are missing, cannot be read, or do not fit the encoder; unused heads of other tasks,
+            poolers and stored positions are fine.
+    """
+    folder, common = _location(spec)
+    if is_file(Path(folder) / HEADS):
         raise UserError(
             f"'{folder}' is a model with heads removed ({HEADS}), which cannot be analysed or fine-tuned by head; "
             "load it with bertsecrets.load_pruned, or give the model before pruning."
         )
-
-
-def _loaded(kind: Any, spec: ModelSpec, config: PreTrainedConfig, **options: Any) -> tuple[Any, list[str]]:
-    """A model of an auto class with complete encoder weights, and the names of missing head and pooler tensors."""
-    folder, common = _location(spec)
-    _check_whole(Path(folder))
     check_weights(Path(folder))
     with _one_sentence(spec), quiet():
         model, info = kind.from_pretrained(
             folder, config=config, dtype=torch.float32, output_loading_info=True, **common, **options
         )
     prefix = model.base_model_prefix + "."
-    mismatched = sorted(str(key[0]) for key in info["mismatched_keys"] if str(key[0]).startswith(prefix))
-    if mismatched:
+    # Saved or loaded without a head, tensors of the encoder have no prefix.
+    parts = {part for part, _ in model.base_model.named_children()}
+
+    def of_encoder(names: Iterable[str]) -> list[str]:
+        # Encoders pre-trained only on masked words have no pooler, so it is new, like the head.
+        found = (name for name in names if name.startswith(prefix) or name.split(".")[0] in parts)
+        return sorted(name for name in found if not name.removeprefix(prefix).startswith("pooler."))
+
+    if mismatched := of_encoder(str(key[0]) for key in info["mismatched_keys"]):
         raise UserError(
             f"The weights of model '{spec.name}' do not have the shapes in its config.json (e.g. {mismatched[0]}); "
             "give weights and config.json of the same model."
         )
-    # Encoders pre-trained only on masked words have no pooler, so it is new, like the head.
-    missing = sorted(key for key in info["missing_keys"] if key.startswith(prefix) and ".pooler." not in key)
-    if missing:
+    if missing := of_encoder(info["missing_keys"]):
         raise UserError(
             f"The weights of model '{spec.name}' lack {len(missing)} tensors of its encoder, e.g. {missing[0]}; they "
             "belong to another architecture."
         )
-    check_placed(model, info, spec.name)
-    return model, sorted(info["missing_keys"])
-
-
-def check_placed(model: PreTrainedModel, info: dict[str, Any], name: str) -> None:
-    """Raise UserError if encoder weights were not used; unused heads of other tasks, poolers and stored positions are
-    fine.
-
-    Args:
-        model: The loaded model.
-        info: The library's loading report.
-        name: Of the model.
-    """
-    prefix = model.base_model_prefix + "."
-    # Saved without a head, they have no prefix.
-    parts = {part for part, _ in model.base_model.named_children()}
-    unused = [
-        key
-        for key in sorted(info["unexpected_keys"])
-        if (key.startswith(prefix) or key.split(".")[0] in parts)
-        and not key.removeprefix(prefix).startswith("pooler.")
-        and not key.endswith(_BUFFERS)
-    ]
-    if unused:
+    if unused := [name for name in of_encoder(info["unexpected_keys"]) if not name.endswith(_BUFFERS)]:
         raise UserError(
-            f"The weights of model '{name}' have {len(unused)} encoder tensors that do not fit "
+            f"The weights of model '{spec.name}' have {len(unused)} encoder tensors that do not fit "
             f"{type(model).__name__}, e.g. {', '.join(unused[:3])}; merge adapters into the weights, and give the "
             "config.json used in training (number of layers, type of positions)."
         )
+    return model, sorted(info["missing_keys"])
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from bertsecrets.errors import UserError, choices
-from bertsecrets.models.files import CONFIG, MODULES, check_weights, is_file, read_json, read_object
-from bertsecrets.models.loading import check_placed, load_config, max_positions, quiet
+from bertsecrets.models.files import CONFIG, MODULES, is_file, read_json, read_object
+from bertsecrets.models.loading import load_config, load_weights, max_positions
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.settings import shown
 
@@ -126,19 +126,7 @@ def load_embedder(root: Path) -> SentenceEmbedder:
         raise UserError(
             f"The model in '{root}' puts the prompt {shown(prompt)} before its texts, which is not supported."
         )
-    load_config(spec)
-    check_weights(inner)
-    with quiet():
-        encoder, info = AutoModel.from_pretrained(
-            spec.locate(), dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
-        )
-    missing = sorted(key for key in info["missing_keys"] if "pooler" not in key)
-    if missing:
-        raise UserError(
-            f"The weights in '{inner}' lack {len(missing)} tensors of the encoder, e.g. {missing[0]}; copy the whole "
-            "folder."
-        )
-    check_placed(encoder, info, spec.name)
+    encoder, _ = load_weights(AutoModel, spec, load_config(spec))
     longest = settings.get("max_seq_length")
     limits = [length for length in (longest, max_positions(encoder)) if isinstance(length, int) and length > 0]
     encoder.float().eval()
