@@ -1,14 +1,15 @@
 """Names of the pages, found without importing their code."""
 
+import logging
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from bertsecrets.doors import offered_folders
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
 
-FOLDER = CONF / "page"
-"""The pages of the package, one file each."""
+_log = logging.getLogger(__name__)
 
 LEDGER = "statements"
 """Name of the page of all statements."""
@@ -17,14 +18,22 @@ DEFAULT = "kovaleva2019"
 """The page for ``paper=true``."""
 
 
+def files_of(kind: Literal["statement", "page"]) -> dict[str, Path]:
+    """The files of statements or pages of the package and of installed packages, by name; in a conflict, ours is used,
+    with a warning.
+    """
+    paths = {path.stem: path for path in sorted((CONF / kind).glob("*.yaml"))}
+    for package, folder in offered_folders(f"{kind}s").items():
+        for path in sorted(folder.glob("*.yaml")):
+            if paths.setdefault(path.stem, path) != path:
+                _log.warning(f"The {kind} '{path.stem}' of {package} is skipped: '{paths[path.stem]}' has this name.")
+    return paths
+
+
 @cache
 def page_files() -> dict[str, Path]:
-    """The files of the pages, from the package and then installed packages, by name."""
-    files = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
-    for folder in offered_folders("pages").values():
-        for path in sorted(folder.glob("*.yaml")):
-            files.setdefault(path.stem, path)
-    return files
+    """The files of the pages by name, as :func:`files_of`."""
+    return files_of("page")
 
 
 def is_path(name: str) -> bool:

@@ -1,6 +1,5 @@
 """Pages made from runs besides reports and comparisons: ordered sections of statements, figures and tables."""
 
-import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,6 @@ from typing import Any
 
 from pydantic import Field
 
-from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.ledger import (
@@ -28,8 +26,8 @@ from bertsecrets.papers.ledger import (
     versions_in_words,
 )
 from bertsecrets.papers.models import Studied
-from bertsecrets.papers.names import FOLDER, is_path, page_files
-from bertsecrets.papers.shows import unlike_the_paper
+from bertsecrets.papers.names import is_path, page_files
+from bertsecrets.papers.shows import function, unlike_the_paper
 from bertsecrets.papers.statements.judge import (
     UNMEASURED,
     UNTOLD,
@@ -44,12 +42,11 @@ from bertsecrets.present.report.content import Report, Section, Table
 from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.files import write_text
-from bertsecrets.settings import Settings
+from bertsecrets.settings import CONF, Settings
 
 Show = Callable[..., Section | None]
 """Creates the figures and tables of a section from the models and its settings; None if no run has the data."""
 
-_SHOWS = "bertsecrets.papers."
 _SECTION = "section"
 """Name that refers to the figures and tables of another page's section."""
 
@@ -247,25 +244,16 @@ class Page:
 
     def _shown(self, title: str, models: Studied, settings: Mapping[str, Any]) -> Section | None:
         values = dict(settings)
-        function = self._function(str(values.pop("show", "")))
+        name = str(values.pop("show", ""))
+        missing = f"'{self.path}' shows '{{}}', which does not exist"
+        show: Show = function(name, "shows", missing, foreign=self.functions)
         try:
-            return function(models, **values)
+            return show(models, **values)
         except TypeError as error:
             # An unknown setting of the function, or a value of another type.
             raise UserError(
                 f"Section '{title}' of '{self.path}': {error}; correct the settings of its figures."
             ) from error
-
-    def _function(self, name: str) -> Show:
-        module, _, attribute = name.rpartition(".")
-        try:
-            if ":" in name and self.functions:
-                function: Show = resolve(name)
-            else:
-                function = getattr(importlib.import_module(f"{_SHOWS}{module or 'shows'}"), attribute)
-        except (ImportError, AttributeError) as error:
-            raise UserError(f"'{self.path}' shows '{name}', which does not exist ({error_text(error)}).") from error
-        return function
 
 
 def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[Page, SectionSettings]:
@@ -357,7 +345,7 @@ def find_page(name: str, statements: Sequence[str] = ()) -> Page:
         UserError: If the page's file is invalid.
     """
     path = page_files().get(name, Path(name))
-    page = read_page(path, functions=name in page_files() and path.parent != FOLDER)
+    page = read_page(path, functions=name in page_files() and path.parent != CONF / "page")
     return replace(page, names=tuple(statements))
 
 

@@ -1,6 +1,6 @@
 """Figures and tables that any page can show."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import MappingProxyType
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertsecrets.ablation.effects import Effects
-from bertsecrets.doors import error_text
+from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.lines import Columns, Line, cell, check_fields, tables
 from bertsecrets.papers.models import Studied
@@ -125,7 +125,8 @@ def table(
         paper: Further lines from the paper.
         settings: Settings of the source of the lines.
     """
-    made = list(_source(of)(models, **settings))
+    source = function(of, "sources", "A table of a page uses '{}', which yields no lines")
+    made = list(source(models, **settings))
     if not made:
         return None
     lines = []
@@ -147,16 +148,20 @@ def table(
     )
 
 
-def _source(name: str) -> Callable[..., Iterable[Line]]:
-    """A function that yields lines; raises UserError if there is none with that name."""
-    module, _, attribute = name.rpartition(".")
+def function(name: str, module: str, purpose: str, *, foreign: bool = False) -> Any:
+    """A function of :mod:`bertsecrets.papers` by ``<module>.<name>``, or by its name in the module given; if foreign
+    ones are allowed, also that of an installed package by ``<package>.<module>:<name>``.
+
+    Raises:
+        UserError: If there is none, with what it was used for.
+    """
+    other, _, attribute = name.rpartition(".")
     try:
-        source: Callable[..., Iterable[Line]] = getattr(
-            import_module(f"bertsecrets.papers.{module or 'sources'}"), attribute
-        )
+        if foreign and ":" in name:
+            return resolve(name)
+        return getattr(import_module(f"bertsecrets.papers.{other or module}"), attribute)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"A table of a page uses '{name}', which yields no lines ({error_text(error)}).") from error
-    return source
+        raise UserError(f"{purpose.format(name)} ({error_text(error)}).") from error
 
 
 def layers(
@@ -272,19 +277,26 @@ def heatmaps(
         before: Whether to show models before fine-tuning instead, each on the texts of one task.
     """
     measure, _, measured = column.partition("/")
-    effects = measure == DISABLE
+    found: list[tuple[HeadPanel, int]] = []
     if before:
         sheets = {subject.name: sheet for subject in subjects(models, "before") for sheet in subject.sheets}
-        of_task = {task: grid for task, sheet in sheets.items() if (grid := sheet.found(column)) is not None}
-        panels = [HeadPanel(task, grid.value_LH) for task, grid in of_task.items()]
-        counts, seeds = [grid.count for grid in of_task.values()], []
+        found = [
+            (HeadPanel(name, grid.value_LH), grid.count)
+            for name, sheet in sheets.items()
+            if (grid := sheet.found(column)) is not None
+        ]
+        seeds = ""
     else:
-        grids = {group.title: tuned for group in models.tuned if (tuned := group.grids(measure, measured)) is not None}
-        panels = [HeadPanel(task, tuned.value_RLH.mean(axis=0)) for task, tuned in grids.items()]
-        counts, seeds = [tuned.count for tuned in grids.values()], [len(tuned.value_RLH) for tuned in grids.values()]
-    if not panels:
+        tuned = [
+            (group, of_seeds) for group in models.tuned if (of_seeds := group.grids(measure, measured)) is not None
+        ]
+        found = [(HeadPanel(group.title, grids.value_RLH.mean(axis=0)), grids.count) for group, grids in tuned]
+        seeds = f"{seeds_in_words([len(grids.value_RLH) for _, grids in tuned])}, " if tuned else ""
+    if not found:
         return None
-    note = f"{seeds_in_words(seeds)}, {sample_size(counts)} for each" if seeds else sample_size(counts)
+    panels = [panel for panel, _ in found]
+    note = f"{seeds}{sample_size([count for _, count in found])}{' for each' * bool(seeds)}"
+    effects = measure == DISABLE
     if limits is None and not effects:
         limits = 0.0, max(float(np.nanmax(panel.value_LH)) for panel in panels)
     ends = None if limits is None else (float(limits[0]), float(limits[1]))

@@ -11,12 +11,12 @@ import yaml
 from pydantic import Field
 
 from bertsecrets.ablation.direct import DirectEffects
-from bertsecrets.doors import error_text, offered_folders, resolve
+from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.importance.sinks.experiment import Sinks
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.shipped import shipped_measures
-from bertsecrets.papers.names import is_path
+from bertsecrets.papers.names import files_of, is_path
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, MADE, OR, SEEDS, About, disabled_columns
 from bertsecrets.papers.statements.test import Test
@@ -73,15 +73,8 @@ class Statement(Settings):
 
 
 def files() -> dict[str, Path]:
-    """The statements of the package and of installed packages, by name; in a conflict, ours is used, with a warning."""
-    paths = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
-    for package, folder in offered_folders("statements").items():
-        for path in sorted(folder.glob("*.yaml")):
-            if paths.setdefault(path.stem, path) != path:
-                _log.warning(
-                    f"The statement '{path.stem}' of {package} is skipped: '{paths[path.stem]}' has this name."
-                )
-    return paths
+    """The statements of the package and of installed packages, by name."""
+    return files_of("statement")
 
 
 def read_statements(names: Sequence[str] = ()) -> list[Statement]:
@@ -218,12 +211,10 @@ def shipped_columns() -> dict[str, tuple[str, ...]]:
 
 def _columns_of(kind: Any) -> tuple[str, ...]:
     fixed = inspect.getattr_static(kind, "columns", None)
-    # Columns that only depend on the model's size can be read from a measure for one head.
     if not isinstance(fixed, tuple):
-        needed = [
-            parameter
-            for name, parameter in inspect.signature(kind).parameters.items()
-            if name not in ("num_layers", "num_heads") and parameter.default is inspect.Parameter.empty
-        ]
-        fixed = () if needed or isinstance(fixed, property) else kind(1, 1).columns
+        try:
+            # Columns that only depend on the model's size can be read from a measure for one head.
+            fixed = () if isinstance(fixed, property) else kind(1, 1).columns
+        except TypeError:
+            fixed = ()
     return tuple(column.name for column in fixed)
