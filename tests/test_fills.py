@@ -12,7 +12,7 @@ from benchmarks import screened
 from bertsecrets.papers.lines import tables
 from bertsecrets.papers.names import page_files
 from bertsecrets.papers.page import read_page
-from bertsecrets.papers.scores import mean_gain, score_line
+from bertsecrets.papers.sources import mean_gain, score_line
 from bertsecrets.papers.statements.judge import FAILS, HOLDS, UNTOLD, VERDICTS
 from bertsecrets.papers.statements.statement import read_statements
 from docs import fills

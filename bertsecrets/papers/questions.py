@@ -16,8 +16,7 @@ from bertsecrets.ablation.rows import Blocked
 from bertsecrets.papers.lines import Line, tables
 from bertsecrets.papers.models import Group, Model, Studied, analysis_command
 from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD, subject_of, taken
-from bertsecrets.papers.statements.kinds import KINDS
-from bertsecrets.papers.statements.kinds.columns import Correlation
+from bertsecrets.papers.statements.kinds import KINDS, Correlation
 from bertsecrets.papers.statements.sheet import UNLIMITED
 from bertsecrets.papers.statements.test import Reading, Test
 from bertsecrets.present.disabling import rounded

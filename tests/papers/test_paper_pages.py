@@ -37,7 +37,7 @@ from bertsecrets.papers.ledger import MARKDOWN, STORED
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import LEDGER, page_files, page_name
 from bertsecrets.papers.page import find_page, read_page
-from bertsecrets.papers.scores import score_line
+from bertsecrets.papers.sources import score_line
 from bertsecrets.papers.statements.judge import HOLDS, judge, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.present.presenter import presenter_of
