@@ -149,30 +149,33 @@ def versions_in_words(runs: Sequence[FinishedRun]) -> list[str]:
 
 def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
     """The notes, the statements with numbers and verdicts, and dependencies on model, task or seed, in Markdown."""
-    lines = [
-        *(f"{note}\n" for note in notes),
-        _line(_HEADER),
-        f"|{'---|' * len(_HEADER)}",
+    table = overview(entries, "", between="<br>")
+    rows = [
+        [f"{words} (`{entry.statement.name}`)", *cells]
+        for entry, (words, *cells) in zip(entries, table.rows, strict=True)
     ]
-    for entry in entries:
-        words, *cells = _judged(entry, "<br>")
-        lines.append(_line([f"{words} (`{entry.statement.name}`)", *cells]))
     sentences = [f"- {sentence}" for sentence in dependences(entries)] or ["No dependence found in these runs."]
-    lines += ["", "### What depends on the model, the task or the seed", "", *sentences]
-    table = by_subject(entries)
-    lines += ["", "### By model and task", "", _line(table.header), f"|{'---|' * len(table.header)}"]
-    lines += [_line(row) for row in table.rows]
-    return "\n".join(lines) + "\n"
+    return "\n".join(
+        [
+            *(f"{note}\n" for note in notes),
+            *_lines(table.header, rows),
+            *("", "### What depends on the model, the task or the seed", "", *sentences),
+            *("", "### By model and task", "", *_lines((of_subjects := by_subject(entries)).header, of_subjects.rows)),
+            "",
+        ]
+    )
+
+
+def _lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown."""
+    escaped = [[cell.replace("|", "&#124;") for cell in row] for row in (header, *rows)]
+    first, *others = (f"| {' | '.join(row)} |" for row in escaped)
+    return [first, f"|{'---|' * len(header)}", *others]
 
 
 def dependences(entries: Sequence[Entry]) -> list[str]:
     """Each statement followed by the sentences on what it depends on."""
     return [f"{entry.statement.statement} {sentence}" for entry in entries for sentence in depends_on(entry)]
-
-
-def _line(cells: Sequence[str]) -> str:
-    """A row of a table in Markdown."""
-    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
 def unlearned_in_words(models: Studied) -> list[str]:
@@ -199,24 +202,20 @@ def objectives_in_words(models: Studied) -> list[str]:
     ]
 
 
-def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = ()) -> Table:
-    """A table of statements with their verdicts and numbers."""
-    return Table(_HEADER, [_judged(entry, "; ") for entry in entries], caption, links=links)
-
-
-_HEADER = ("statement", "verdict", "here (95 % interval)", "published", "source")
-
-
-def _judged(entry: Entry, between: str) -> list[str]:
-    """The row of a statement, with its subjects' numbers separated by text."""
-    statement = entry.statement
-    return [
-        statement.statement,
-        verdicts(entry),
-        here(entry, between),
-        statement.published,
-        statement.source,
+def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = (), between: str = "; ") -> Table:
+    """A table of statements with their verdicts and numbers; text separates the numbers of a statement's subjects."""
+    rows = [
+        [
+            entry.statement.statement,
+            verdicts(entry),
+            here(entry, between),
+            entry.statement.published,
+            entry.statement.source,
+        ]
+        for entry in entries
     ]
+    header = ["statement", "verdict", "here (95 % interval)", "published", "source"]
+    return Table(header, rows, caption, links=links)
 
 
 def here(entry: Entry, between: str) -> str:
@@ -248,10 +247,8 @@ def by_subject(entries: Sequence[Entry], links: Sequence[str] = ()) -> Table:
             cells = [cell for cell in entry.cells if (cell.model, cell.task) == (model, task)]
             row.append("; ".join(dict.fromkeys(cell.verdict for cell in cells)) or MISSING)
         rows.append(row)
-    header = ["statement", *(f"{task} · {model}" for model, task in subjects)]
-    return Table(
-        header, rows, "Verdicts; a dash means that the statement does not apply to this model and task", links=links
-    )
+    caption = "Verdicts; a dash means that the statement does not apply to this model and task"
+    return Table(["statement", *(f"{task} · {model}" for model, task in subjects)], rows, caption, links=links)
 
 
 def statement_sections(entries: Sequence[Entry]) -> list[Section]:

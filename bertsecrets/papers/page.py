@@ -205,55 +205,55 @@ class Page:
     def _section(self, part: SectionSettings, models: Studied, judgement: Mapping[str, Entry]) -> Section | None:
         entries = [judgement[name] for name in part.statements]
         shows = self.shown(part, models)
-        of_shows = chain(*(shown_section.commands for shown_section in shows))
-        commands = list(dict.fromkeys([*chain(*(entry.commands for entry in entries)), *of_shows]))
-        measured = any(cell.finding is not None for entry in entries for cell in entry.cells)
-        if not measured and not any(shown_section.tables or shown_section.figures for shown_section in shows):
+        tables = [table for show in shows for table in show.tables]
+        figures = [block for show in shows for block in show.figures]
+        of_parts = [*(entry.commands for entry in entries), *(show.commands for show in shows)]
+        commands = list(dict.fromkeys(chain(*of_parts)))
+        if not any(map(_measured, entries)) and not tables and not figures:
             if not part.missing and not commands:
                 return None
             lacking = f"No run measured this. {part.missing}".rstrip()
             return Section(part.title, paragraphs=[lacking], commands=commands, summary=UNMEASURED)
-        reasons = list(dict.fromkeys(_reasons(entries)))
+        # Why statements with a number are undecided, once for each reason of a statement.
+        reasons = [
+            f"“{entry.statement.statement}” cannot be told ({cell.subject}): {cell.reason}"
+            for entry in entries
+            for cell in entry.where(UNTOLD)
+            if cell.finding is not None and cell.reason == entry.statement.one_sided != ""
+        ]
         return Section(
             part.title,
             paragraphs=[
                 *part.paragraphs,
                 *unlike_the_paper(models, part.settings),
-                *(text for shown_section in shows for text in shown_section.paragraphs),
-                *reasons,
+                *(text for show in shows for text in show.paragraphs),
+                *dict.fromkeys(reasons),
             ],
-            tables=[
-                *([overview(entries, "Statements, judged")] if entries else []),
-                *(table for shown_section in shows for table in shown_section.tables),
-            ],
-            figures=[block for shown_section in shows for block in shown_section.figures],
+            tables=[*([overview(entries, "Statements, judged")] if entries else []), *tables],
+            figures=figures,
             commands=commands,
             summary=_summary(entries, shows),
         )
 
     def shown(self, part: SectionSettings, models: Studied) -> list[Section]:
         """The figures and tables of a section of the page."""
-        shown = []
+        shown: list[Section | None] = []
         for settings in part.show:
-            if settings.get("show") == _SECTION:
-                page, part_there = _section_there(settings, self.path)
+            name, values = str(settings.get("show", "")), {key: settings[key] for key in settings if key != "show"}
+            if name == _SECTION:
+                page, part_there = _section_there(values, self.path)
                 shown += page.shown(part_there, models)
-            elif (section := self._shown(part.title, models, settings)) is not None:
-                shown.append(section)
-        return shown
-
-    def _shown(self, title: str, models: Studied, settings: Mapping[str, Any]) -> Section | None:
-        values = dict(settings)
-        name = str(values.pop("show", ""))
-        missing = f"'{self.path}' shows '{{}}', which does not exist"
-        show: Show = function(name, "shows", missing, foreign=self.functions)
-        try:
-            return show(models, **values)
-        except TypeError as error:
-            # An unknown setting of the function, or a value of another type.
-            raise UserError(
-                f"Section '{title}' of '{self.path}': {error}; correct the settings of its figures."
-            ) from error
+                continue
+            missing = f"'{self.path}' shows '{name}', which does not exist"
+            show: Show = function(name, "shows", missing, foreign=self.functions)
+            try:
+                shown.append(show(models, **values))
+            except TypeError as error:
+                # An unknown setting of the function, or a value of another type.
+                raise UserError(
+                    f"Section '{part.title}' of '{self.path}': {error}; correct the settings of its figures."
+                ) from error
+        return [section for section in shown if section is not None]
 
 
 def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[Page, SectionSettings]:
@@ -273,22 +273,19 @@ def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[Page, Secti
     return page, fitting[0]
 
 
+def _measured(entry: Entry) -> bool:
+    return any(cell.finding is not None for cell in entry.cells)
+
+
 def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
     """A summary of the figures, then the verdicts with their numbers of statements; without either, the reason."""
-    verdicts = [entry.verdict for entry in entries]
-    statements = (
-        f"{len(verdicts)} statements: {', '.join(counted(verdicts))}"
-        if len(verdicts) > 1
-        else "".join(f"“{entry.statement.statement}” {entry.verdict}" for entry in entries)
-    )
-    answers = [
-        shown_section.summary for shown_section in shows if shown_section.summary not in ("", UNTOLD, UNMEASURED)
-    ]
-    told = [*answers, *([statements] if set(verdicts) - {UNTOLD} else [])]
-    if told:
-        return "; ".join(told)
-    measured = any(cell.finding is not None for entry in entries for cell in entry.cells)
-    return UNTOLD if measured else next((shown_section.summary for shown_section in shows if shown_section.summary), "")
+    verdicts, summaries = [entry.verdict for entry in entries], [show.summary for show in shows if show.summary]
+    told = [summary for summary in summaries if summary not in (UNTOLD, UNMEASURED)]
+    if set(verdicts) - {UNTOLD}:
+        several = f"{len(verdicts)} statements: {', '.join(counted(verdicts))}"
+        told.append(several if len(verdicts) > 1 else f"“{entries[0].statement.statement}” {verdicts[0]}")
+    untold = UNTOLD if any(map(_measured, entries)) else next(iter(summaries), "")
+    return "; ".join(told) or untold
 
 
 def _answered(name: str, sections: Sequence[Section]) -> str:
@@ -303,16 +300,6 @@ def _overview(name: str, sections: Sequence[Section]) -> list[Section]:
     links = [f"#section-{index + 2}" for index in range(len(sections))]
     table = Table([name, "answer"], rows, f"Each {name} and its answer", links=links)
     return [Section(f"All {name}s", tables=[table], unfolded=True)]
-
-
-def _reasons(entries: Sequence[Entry]) -> list[str]:
-    """Why statements with a number are undecided, once for each reason of a statement."""
-    return [
-        f"“{entry.statement.statement}” cannot be told ({cell.subject}): {cell.reason}"
-        for entry in entries
-        for cell in entry.cells
-        if cell.verdict == UNTOLD and cell.finding is not None and cell.reason == entry.statement.one_sided != ""
-    ]
 
 
 def read_page(path: Path, *, functions: bool = False) -> Page:

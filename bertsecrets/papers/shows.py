@@ -125,7 +125,7 @@ def table(
         paper: Further lines from the paper.
         settings: Settings of the source of the lines.
     """
-    source = function(of, "sources", "A table of a page uses '{}', which yields no lines")
+    source = function(of, "sources", f"A table of a page uses '{of}', which yields no lines")
     made = list(source(models, **settings))
     if not made:
         return None
@@ -148,12 +148,12 @@ def table(
     )
 
 
-def function(name: str, module: str, purpose: str, *, foreign: bool = False) -> Any:
+def function(name: str, module: str, missing: str, *, foreign: bool = False) -> Any:
     """A function of :mod:`bertsecrets.papers` by ``<module>.<name>``, or by its name in the module given; if foreign
     ones are allowed, also that of an installed package by ``<package>.<module>:<name>``.
 
     Raises:
-        UserError: If there is none, with what it was used for.
+        UserError: If there is none; it begins with ``missing``.
     """
     other, _, attribute = name.rpartition(".")
     try:
@@ -161,7 +161,7 @@ def function(name: str, module: str, purpose: str, *, foreign: bool = False) -> 
             return resolve(name)
         return getattr(import_module(f"bertsecrets.papers.{other or module}"), attribute)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"{purpose.format(name)} ({error_text(error)}).") from error
+        raise UserError(f"{missing} ({error_text(error)}).") from error
 
 
 def layers(
