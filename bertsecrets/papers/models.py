@@ -63,11 +63,7 @@ class Model(FinishedRun):
     @cached_property
     def experiments(self) -> dict[str, tuple[Declaration, MeasureView]]:
         """Each experiment, from the first part that has it."""
-        by_name: dict[str, tuple[Declaration, MeasureView]] = {}
-        for part in self.parts:
-            for name, experiment in part.experiments.items():
-                by_name.setdefault(name, experiment)
-        return by_name
+        return {name: found for part in reversed(self.parts) for name, found in part.experiments.items()}
 
     @property
     def training(self) -> FinishedRun | None:
@@ -119,12 +115,6 @@ class Group(Condition):
         return self.models[0].parts[0].config
 
     @property
-    def learned(self) -> bool | None:
-        """Whether any seed significantly beats the majority baseline; None if untested."""
-        tested = [model.scores.learned for model in self.models if model.scores.learned is not None]
-        return any(tested) if tested else None
-
-    @property
     def learners(self) -> tuple[Model, ...]:
         """The models that have learned the task; all models if none has."""
         return tuple(model for model in self.models if model not in self.unlearned) or self.models
@@ -132,7 +122,8 @@ class Group(Condition):
     @property
     def title(self) -> str:
         """The name for a panel, with a note if nothing was learned."""
-        return self.name + " (not learned)" * (self.learned is False)
+        learned = [model.scores.learned for model in self.models if model.scores.learned is not None]
+        return self.name + " (not learned)" * (learned != [] and not any(learned))
 
     def columns(self, measure: str) -> list[str]:
         """The columns that any seed has at its last step."""
@@ -149,10 +140,9 @@ class Group(Condition):
     def views(self, experiment: str, *columns: str, ready: Ready = lambda view: True) -> list[MeasureView]:
         """An experiment's views with given columns, one per learner that has them."""
 
-        def complete(view: MeasureView) -> bool:
-            return all(view.has(column) for column in columns) and ready(view)
-
-        views = (model.view(experiment, complete) for model in self.learners)
+        views = (
+            model.view(experiment, lambda view: all(map(view.has, columns)) and ready(view)) for model in self.learners
+        )
         return [view for view in views if view is not None]
 
     def effects(self, kind: str, mode: str | None = None) -> Effects | None:
@@ -303,12 +293,16 @@ class Studied:
         views: dict[tuple[str, str], MeasureView] = {}
         for key, parts in self.parts_before().items():
             for run in parts:
-                view = run.experiments[experiment][1] if experiment in run.experiments else None
-                if view is not None and run.source != BEFORE_TRAINING:
-                    view = view.at(INITIAL)
+                view = view_before(run, experiment)
                 if view is not None and ready(view):
                     views.setdefault(key, view)
         return views
+
+
+def view_before(run: FinishedRun, experiment: str) -> MeasureView | None:
+    """An experiment of a run in the model before fine-tuning; None if it was not measured there."""
+    view = run.experiments[experiment][1] if experiment in run.experiments else None
+    return view if view is None or run.source == BEFORE_TRAINING else view.at(INITIAL)
 
 
 def _model_and_task(run: FinishedRun) -> tuple[str, str]:

@@ -237,16 +237,18 @@ def groups_by_seed(models: Studied) -> Iterator[Line]:
     for group in models.tuned:
         for model in group.learners:
             view = model.view("ablation", lambda view: bool(_tested_groups(view)))
-            if view is None:
+            rows = [] if view is None else _tested_groups(view)
+            if not rows:
                 continue
-            rows = _tested_groups(view)
-            kinds = Counter(_kind(row) for row in rows)
+            conclusive = {row["heads"]: row["verdict"] for row in rows if row["verdict"] in (DISPENSABLE, NEEDED)}
+            conclusive |= {row["heads"]: _REDUNDANT for row in rows if row["redundant"]}
+            kinds = Counter(conclusive.values())
             tested = any(row["p_controls"] is not None and math.isfinite(row["p_controls"]) for row in rows)
             # Assuming that the median undecided group has no effect.
             enough = [
                 row["count"] * ((row["delta"] - row["low"]) / row["margin"]) ** 2
                 for row in rows
-                if not _kind(row) and row["margin"] and math.isfinite(row["low"])
+                if row["heads"] not in conclusive and row["margin"] and math.isfinite(row["low"])
             ]
             worst = min(rows, key=lambda row: float(row["interaction"]))
             yield {
@@ -257,7 +259,7 @@ def groups_by_seed(models: Studied) -> Iterator[Line]:
                 "redundant": kinds[_REDUNDANT] if tested else None,
                 "spared": kinds[DISPENSABLE],
                 "needed": kinds[NEEDED],
-                "undecided": kinds[""],
+                "undecided": len(rows) - len(conclusive),
                 "enough": f"about {rounded(float(np.median(enough))):,}" if enough else None,
                 "beyond": Estimate(*(100 * worst[f"interaction{end}"] for end in ("", "_low", "_high"))),
             }
@@ -266,11 +268,6 @@ def groups_by_seed(models: Studied) -> Iterator[Line]:
 def _tested_groups(view: MeasureView) -> list[dict[str, Any]]:
     """The groups of heads whose members were also disabled singly."""
     return [row for row in rows_of(GROUP, view.run.ablation_table()) if row["interaction"] is not None]
-
-
-def _kind(row: Line) -> str:
-    """``redundant``, a conclusive verdict, or empty."""
-    return _REDUNDANT if row["redundant"] else str(row["verdict"]) if row["verdict"] in (DISPENSABLE, NEEDED) else ""
 
 
 def heads_that_follow(models: Studied) -> Iterator[Line]:
@@ -317,27 +314,19 @@ def gains(models: Studied) -> Iterator[Line]:
         for control in _of_data(models, group):
             if option_of(control) == "permuted_labels":
                 continue
-            pairs: list[dict[int, int]] = []
-            for model in group.models:
-                alone = next((other for other in control.models if other.seed == model.seed), None)
-                correct, correct_alone = _correct(model), {} if alone is None else _correct(alone)
-                # Use all seeds with the same examples as the first.
-                if (
-                    correct
-                    and correct.keys() == correct_alone.keys()
-                    and (not pairs or pairs[0].keys() == correct.keys())
-                ):
-                    pairs.append({index: right - correct_alone[index] for index, right in sorted(correct.items())})
-            if pairs:
-                gain = _gain(np.array([list(pair.values()) for pair in pairs]))
-                over = "seeds and examples" if len(pairs) > 1 else "examples"
-                name = " · ".join(in_words(controls(control.config)))
+            alone = {model.seed: _correct(model) for model in control.models}
+            pairs = [(_correct(model), alone.get(model.seed, {})) for model in group.models]
+            # Use all seeds with the same examples as the first.
+            complete = [(both, one) for both, one in pairs if both and both.keys() == one.keys()]
+            complete = [(both, one) for both, one in complete if both.keys() == complete[0][0].keys()]
+            if complete:
+                gain = _gain(np.array([[both[index] - one[index] for index in sorted(both)] for both, one in complete]))
                 yield {
-                    "name": name,
+                    "name": " · ".join(in_words(controls(control.config))),
                     "gain": 100 * gain.value,
                     "low": 100 * gain.low,
                     "high": 100 * gain.high,
-                    "over": over,
+                    "over": "seeds and examples" if len(complete) > 1 else "examples",
                 }
 
 

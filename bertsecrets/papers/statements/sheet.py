@@ -20,7 +20,7 @@ from bertsecrets.measures.linguistic.columns import RANDOM
 from bertsecrets.measures.role_rows import judged_relations, voita_roles
 from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
-from bertsecrets.papers.models import ANY_MODEL, model_settings, text_settings
+from bertsecrets.papers.models import ANY_MODEL, model_settings, text_settings, view_before
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
@@ -243,13 +243,11 @@ class Sheet:
 
     def measured(self, experiment: str) -> list[MeasureView]:
         """An experiment in the sheet's state, from each run that has it."""
-        views = []
-        for run in self.runs:
-            if experiment in run.experiments and (self.about == "before" or run.source != BEFORE_TRAINING):
-                view = run.experiments[experiment][1]
-                at_state = view.at(INITIAL) if self.about == "before" and run.source != BEFORE_TRAINING else view
-                views += [] if at_state is None else [at_state]
-        return views
+        if self.about == "before":
+            views = (view_before(run, experiment) for run in self.runs)
+            return [view for view in views if view is not None]
+        trained = (run.experiments for run in self.runs if run.source != BEFORE_TRAINING)
+        return [experiments[experiment][1] for experiments in trained if experiment in experiments]
 
     def columns(self, prefix: str) -> list[str]:
         """The columns ``measure/column`` with a prefix, without those of random words."""
