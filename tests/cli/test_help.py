@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli.test_command_line import checked, parsed
+from cli.test_command_line import parsed
 
 from bertsecrets.cli.arguments import check_model_name, check_words, parse, with_new_keys
+from bertsecrets.cli.composition import check
 from bertsecrets.cli.help import first_sentence, help_text
 from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.errors import UserError
@@ -23,7 +24,7 @@ def answer(command: str, *arguments: str) -> str:
 
     def refused() -> None:
         check_words(parsed(arguments, command), arguments)
-        checked(with_new_keys(parsed(arguments, command)).overrides, command)
+        check(with_new_keys(parsed(arguments, command)))
 
     with pytest.raises(UserError) as caught:
         refused()
@@ -120,7 +121,7 @@ def test_every_example_of_the_help_is_a_valid_command_line() -> None:
             if any(word.startswith("resume=") for word in words) or "=" not in line:
                 continue
             check_words(parsed(words, command), words)
-            checked(with_new_keys(parsed(_quoted(words), command)).overrides, command)
+            check(with_new_keys(parsed(_quoted(words), command)))
 
 
 def _quoted(words: list[str]) -> list[str]:
