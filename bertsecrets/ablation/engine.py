@@ -155,9 +155,10 @@ class Engine:
             )
         with evaluating(self.encoder.model), torch.set_grad_enabled(gradients):
             if takes_donors:
-                counted = _DrawsCounted(len(donors), progress)
-                # Mean logits, not mean losses, because a variant has one prediction per example.
-                draws = [self._draw(inputs, donor, counted.advance, label_B) for donor in donors]
+                # Mean logits, not mean losses, because a variant has one prediction per example. A variant is complete
+                # in the last draw.
+                draws = [self._draw(inputs, donor, None, label_B) for donor in donors[:-1]]
+                draws.append(self._draw(inputs, donors[-1], progress, label_B))
                 clean_RC, logits_RVC = draws[0][0], torch.stack([logits_RVC for _, logits_RVC in draws]).mean(0)
             else:
                 clean_RC, logits_RVC = self._draw(inputs, None, progress, label_B)
@@ -375,22 +376,6 @@ def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
     mode = find_mode(plan.mode)
     if mode.needs & OF_CONSTANTS:
         check_constants(encoder, mode, constants_LHd)
-
-
-class _DrawsCounted:
-    """Reports a variant once it is complete in every draw."""
-
-    def __init__(self, draws: int, progress: Callable[[int], object] | None) -> None:
-        self.draws, self.progress = draws, progress
-        self.finished = self.reported = 0
-
-    def advance(self, variants: int) -> None:
-        """Add variants that are complete in one more draw."""
-        self.finished += variants
-        due = self.finished // self.draws
-        if self.progress is not None and due > self.reported:
-            self.progress(due - self.reported)
-            self.reported = due
 
 
 class EnginePass:

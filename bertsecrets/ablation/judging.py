@@ -1,7 +1,10 @@
-"""Test the outcomes of a sweep: every variant with every metric of the task."""
+"""Test the outcomes of a sweep: every variant with every metric of the task, choices of the best one, and kinds of
+sublayers.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -10,18 +13,23 @@ import torch
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.redundancy import redundancy
-from bertsecrets.ablation.rows import Selection
+from bertsecrets.ablation.rows import Selection, Sublayers
 from bertsecrets.ablation.scoring import judged_metrics
-from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.verdicts import Judging, judge, judge_rises
 from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, KINDS, Kind
+from bertsecrets.results.components import ALL_BUT_ONE, ATTENTION, COMPONENTS, FEED_FORWARD, HEAD, KINDS, Kind
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import metric_label
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.student import mean_limits
+from bertsecrets.task_heads.metric import Array, Metric
+
+_SPLITS, _SELECTION_LEVEL = 200, 0.05
+"""Number of random halves of the selection check, and the level of its test on all examples."""
 
 _TESTED = ("p_value", "p_bh", "p_needed", "smallest_effect", "p_margin")
 _LIMITS = ("low", "high", "low_simultaneous", "high_simultaneous")
@@ -166,6 +174,103 @@ def selection_checks(outcomes: Outcomes, task: Task, rows: Sequence[dict[str, An
             check["kept"] = Estimate(check["kept"], check.pop("low"), check.pop("high"), n=paired.count)
             checks.append(Selection(metric.name, outcomes.plan.mode, **check))
     return checks
+
+
+def selection_check(metric: Metric, paired: PairedPredictions, p_V: Array, *, seed: int) -> dict[str, Any]:
+    """Repeatedly split examples (or groups) into two halves, choose the best variant on one, and score it on the other.
+
+    The limits use the variance of R repeated splits that share examples, s^2 (1 / R + 1) for halves of equal size
+    (Nadeau and Bengio 2003, equation 11).
+
+    Args:
+        metric: The metric.
+        paired: The predictions.
+        p_V: P-values of each variant's change of score on all examples, corrected for the number of variants.
+        seed: Seed of the splits.
+
+    Returns:
+        ``best``: index of the variant chosen most often. ``chosen``: share of the splits in which it was chosen.
+            ``claimed``, ``kept``: mean improvement of the chosen variant on the half that chose it, and on the other
+            half; ``low``, ``high``: 95 % limits of the latter.
+        ``positive``: share of the splits in which the score on the other half improved. ``p_value``: of ``best`` on all
+            examples (McNemar's exact test, or random swaps), corrected for the number of variants. ``survives``:
+            whether ``low`` is above 0 and ``p_value`` at most 0.05, which the claim "disabling this head improves the
+            model" requires: the halves share their examples with all other splits, but the test does not.
+
+    Raises:
+        UserError: If there are fewer than four examples.
+    """
+    units = paired.units
+    if units < 4:
+        what = "examples" if paired.group_N is None else "groups of examples"
+        raise UserError(f"{units} {what} are too few for a selection check; at least four are needed.")
+    generator = np.random.default_rng([seed, 2])
+    # Halves as weights, so that one call scores all splits.
+    half_RU = np.zeros((_SPLITS, units), np.int8)
+    for row_U in half_RU:
+        row_U[generator.permutation(units)[: units // 2]] = 1
+    half_RN = half_RU if paired.cluster_N is None else half_RU[:, paired.cluster_N]
+    # -inf: an undefined score is never the best one.
+    change_RV, other_RV = (
+        np.nan_to_num(paired.weighted_changes(metric, weight_RN), nan=-np.inf) for weight_RN in (half_RN, 1 - half_RN)
+    )
+    best_R = change_RV.argmax(-1)
+    claimed_R, kept_R = (array_RV[np.arange(_SPLITS), best_R] for array_RV in (change_RV, other_RV))
+    kept_R = np.where(np.isfinite(kept_R), kept_R, 0)
+    share_V = np.bincount(best_R, minlength=len(paired.prediction_VN)) / _SPLITS
+    kept = float(kept_R.mean())
+    error = math.sqrt(float(kept_R.var(ddof=1)) * (1 / _SPLITS + 1)) * NormalDist().inv_cdf(0.975)
+    best = int(share_V.argmax())
+    return {
+        "best": best,
+        "chosen": float(share_V[best]),
+        "claimed": float(claimed_R.mean()),
+        "kept": kept,
+        "low": kept - error,
+        "high": kept + error,
+        "positive": float((kept_R > 0).mean()),
+        "p_value": float(p_V[best]),
+        "survives": bool(kept - error > 0 and p_V[best] <= _SELECTION_LEVEL),
+    }
+
+
+def sublayer_differences(outcomes: Outcomes, task: Task, level: float) -> list[Sublayers]:
+    """The mean change of score over layers without each kind of sublayer, and the interval of the difference.
+
+    The interval is over examples: Student's t interval of an example's mean influence on the differences of all layers.
+    For accuracy this is the t interval of the difference in correct predictions, averaged over layers (Hampel 1974 for
+    other scores).
+
+    One row per metric; none unless both kinds were left out in the same layers.
+
+    Args:
+        outcomes: Outcomes of a finished sweep.
+        task: The task, with its metrics.
+        level: Level of the interval.
+    """
+    plan = outcomes.plan
+    attention, feed_forward = (
+        {plan.variants[index].layer: index for index in plan.of_kind(kind)} for kind in (ATTENTION, FEED_FORWARD)
+    )
+    if not attention or attention.keys() != feed_forward.keys():
+        return []
+    paired = outcomes.predictions(task).of([*attention.values(), *feed_forward.values()])
+    if paired.count < 2:
+        return []
+    # A weighted sum of changes, whose influences are the same sum of the changes' influences.
+    sign_V = np.repeat([1.0, -1.0], len(attention)) / len(attention)
+    rows = []
+    for metric in judged_metrics(task):
+        change_V, influence_N = paired.changes(metric), sign_V @ paired.influences(metric)
+        difference = float(sign_V @ change_V)
+        _, low, high = mean_limits(difference + influence_N, 1 - level)
+        if not low < high:
+            # Undefined, or the same for every example.
+            continue
+        means = float(change_V[: len(attention)].mean()), float(change_V[len(attention) :].mean())
+        interval = Estimate(difference, float(low), float(high), n=paired.count)
+        rows.append(Sublayers(metric.name, plan.mode, len(attention), *means, interval, level))
+    return rows
 
 
 def judged_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:

@@ -15,8 +15,8 @@ from bertsecrets.ablation.verdicts import (
 )
 from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
-from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.simultaneous import least_false
 from bertsecrets.task_heads.metric import Metric
 
 MARGINS = np.linspace(0.0025, 0.05, 20)

@@ -16,7 +16,13 @@ from bertsecrets.ablation.cosine_change import CosineChange, cosine_change
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, check_bf16, duration, forecast, seconds_of
-from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks, tracked_grids
+from bertsecrets.ablation.judging import (
+    judged_grids,
+    judged_rows,
+    selection_checks,
+    sublayer_differences,
+    tracked_grids,
+)
 from bertsecrets.ablation.onednn import by_onednn
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.over_examples import over_examples
@@ -47,7 +53,6 @@ from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.spared import spared_heads
-from bertsecrets.ablation.sublayers import sublayer_differences
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.attention.parts import check_parts

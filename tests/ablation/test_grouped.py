@@ -8,8 +8,8 @@ import pytest
 from references import metric_value
 
 from benchmarks.procedures import of_groups
+from bertsecrets.ablation.judging import selection_check
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.significance import bootstrap_changes, swap_test
 from bertsecrets.ablation.verdicts import Judging, judge, judge_rises
 from bertsecrets.task_heads import METRICS

@@ -14,10 +14,10 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, XLMConfig
 
 from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.judging import sublayer_differences
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, Variant, every_group_of_neurons, every_head, every_part
 from bertsecrets.ablation.screening import why_not
-from bertsecrets.ablation.sublayers import sublayer_differences
 from bertsecrets.attention.parts import without_parts
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError

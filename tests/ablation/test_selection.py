@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bertsecrets.ablation.judging import selection_check
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.selection import selection_check
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads import METRICS
 

@@ -10,9 +10,9 @@ from references import metric_value
 from scipy.stats import binomtest, spearmanr
 from statsmodels.stats.contingency_tables import mcnemar
 
+from bertsecrets.ablation.judging import selection_check
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import influences
-from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.task_heads import METRICS
 from bertsecrets.task_heads.metric import Array

@@ -40,7 +40,7 @@ from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.special_tokens import blocking_table
-from bertsecrets.probes.experiment import Probes
+from bertsecrets.probes.analysis import Probes
 from bertsecrets.probes.rows import Difference, HiddenState, Probed, ProbeScore, Structural
 from bertsecrets.pruning.experiment import CausalGates
 from bertsecrets.pruning.rows import GateFits, PathPoint

@@ -20,8 +20,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.present.probes import PRESENTER
-from bertsecrets.probes.analysis import TrainProbes
-from bertsecrets.probes.experiment import Probes
+from bertsecrets.probes.analysis import Probes, TrainProbes
 from bertsecrets.probes.rows import LABELS, Difference, HiddenState, Probed, ProbeScore, Structural
 from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import Run

@@ -11,7 +11,6 @@ from scipy import stats
 from benchmarks.verdicts import draw, truth
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.verdicts import losses_ruled_out
-from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.non_inferiority import (
     influenced_loss,
@@ -19,6 +18,7 @@ from bertsecrets.statistics.non_inferiority import (
     smallest_ruled_out,
     with_unseen_losses,
 )
+from bertsecrets.statistics.simultaneous import least_false
 from bertsecrets.task_heads import METRICS
 
 Array = np.ndarray
