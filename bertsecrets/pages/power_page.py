@@ -34,7 +34,7 @@ from bertsecrets.pages.page_view import PageView
 from bertsecrets.present.disabling import range_in_words, rounded
 from bertsecrets.present.figures.grids import draw_grid, write_in_cells
 from bertsecrets.present.figures.saving import html_image
-from bertsecrets.present.figures.style import PAGE_WIDTH, SEQUENTIAL, colour_bar, footnote, house_style, new_figure
+from bertsecrets.present.figures.style import PAGE_WIDTH, SEQUENTIAL, chart, colour_bar
 from bertsecrets.present.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD
@@ -386,9 +386,8 @@ def _examples(planned: Planned, power_M: Any) -> str:
 def _map(names: Sequence[str], powers: Sequence[Any], sizes: Sequence[int], *, title: str, note: str) -> Figure:
     """Power by what is asked (rows) and number of examples (columns)."""
     power_RM = np.stack(powers)
-    with house_style():
-        figure = new_figure(PAGE_WIDTH, 1.4 + 0.36 * len(names), title)
-        axes = figure.add_subplot()
+    note = f"{note}; bold: {POWER:.0%} or more".replace("0%", "0 %")
+    with chart(PAGE_WIDTH, 1.4 + 0.36 * len(names), title, "examples", "", note, grid="") as (figure, axes):
         mesh = draw_grid(
             axes, power_RM, Normalize(0, 1), SEQUENTIAL, rows=list(names), columns=[f"{size:,}" for size in sizes]
         )
@@ -397,7 +396,5 @@ def _map(names: Sequence[str], powers: Sequence[Any], sizes: Sequence[int], *, t
         }
         enough = [cell for cell, power in np.ndenumerate(power_RM) if power >= POWER]
         write_in_cells(axes, mesh, texts, enough)
-        axes.set_xlabel("examples")
         colour_bar(figure, mesh, axes, "power", aspect=12)
-        footnote(figure, f"{note}; bold: {POWER:.0%} or more".replace("0%", "0 %"))
     return figure

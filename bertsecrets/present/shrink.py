@@ -11,9 +11,8 @@ from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     QUIET,
+    chart,
     footnote,
-    house_style,
-    new_figure,
     score_change,
 )
 from bertsecrets.present.kit import table
@@ -300,9 +299,8 @@ def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
     search, fastest = shrunk.search, shrunk.fastest
     speed_A = [1.0, *map(shrunk.speedup, shrunk.attempts)]
     constants = []
-    with house_style():
-        figure = new_figure(PAGE_WIDTH, 3.6, "Change of score by speed-up")
-        axes = figure.add_subplot()
+    labels = f"times as fast (batch {search.batch_size}, measured)", score_change()
+    with chart(PAGE_WIDTH, 3.6, "Change of score by speed-up", *labels) as (figure, axes):
         for index, metric in enumerate(test.metric for test in shrunk.attempts[0].tests):
             tests = [smaller.tests[index] for smaller in shrunk.attempts]
             change_A = 100 * np.array([0.0, *(test.change for test in tests)])
@@ -324,9 +322,6 @@ def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
             axes.plot(*place, "o", markersize=13, fillstyle="none", color="black", label="taken")
         axes.axhline(0, color="black", linewidth=0.6)
         axes.axhline(-100 * search.margin, color="black", linewidth=0.8, linestyle="--")
-        axes.set_xlabel(f"times as fast (batch {search.batch_size}, measured)")
-        axes.set_ylabel(score_change())
-        axes.grid(linewidth=0.4, alpha=0.5)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         notes = [f"dashed: the margin; bars: limits at {100 * search.level:.4g}%"]
         if constants:
@@ -338,17 +333,13 @@ def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
 def _kept_figure(shrunk: Shrunk) -> Figure:
     search, layers = shrunk.search, shrunk.written.layers
     layer_L = np.arange(len(layers))
-    with house_style():
-        title = f"Kept parts of the model that is {number(shrunk.speedup(shrunk.written), 1)} times as fast"
-        figure = new_figure(PAGE_WIDTH, 2.8, title)
-        axes = figure.add_subplot()
+    title = f"Kept parts of the model that is {number(shrunk.speedup(shrunk.written), 1)} times as fast"
+    with chart(PAGE_WIDTH, 2.8, title, "layer", "kept (%)", grid="") as (figure, axes):
         heads_L = [100 * layer.count / search.heads for layer in layers]
         neurons_L = [100 * layer.neurons / search.neurons for layer in layers]
         axes.bar(layer_L - 0.2, heads_L, 0.4, color=ACCENTS[0], label="heads")
         axes.bar(layer_L + 0.2, neurons_L, 0.4, color=QUIET, label="neurons")
         axes.set_xticks(layer_L)
-        axes.set_xlabel("layer")
-        axes.set_ylabel("kept (%)")
         axes.set_ylim(0, 105)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure

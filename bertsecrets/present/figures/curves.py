@@ -1,7 +1,6 @@
 """Numbers during training: a measure of every head, and the gradients of every layer."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
-    SMALL,
     footnote,
     house_style,
     layer_bar,
@@ -44,14 +42,9 @@ def trajectory(
         title: Title of the figure.
         unit: Label of the y axis, with its unit.
         count: Number of examples, one for all or any shape.
-        named: The heads ``(layer, head)`` to label: the first of the page's list.
-
-    Raises:
-        ValueError: If ``steps`` and ``value_SLH`` differ in length or are empty.
+        named: The heads ``(layer, head)`` to name: the first of the page's list.
     """
     values_SLH = np.asarray(value_SLH, np.float64)
-    if not len(steps) or values_SLH.ndim != 3 or len(steps) != values_SLH.shape[0]:
-        raise ValueError(f"{len(steps)} steps do not fit values of shape {list(values_SLH.shape)}")
     with house_style():
         figure = new_figure(PAGE_WIDTH, 6.2, title)
         top, bottom = figure.subplots(2, 1, sharex=True)
@@ -69,22 +62,13 @@ def trajectory(
     return figure
 
 
-def _last_finite(value_SLH: NDArray[np.float64]) -> NDArray[np.float64]:
-    last_LH = np.full(value_SLH.shape[1:], np.nan)
-    for value_LH in value_SLH:
-        last_LH = np.where(np.isfinite(value_LH), value_LH, last_LH)
-    return last_LH
-
-
 def _draw_layers(axes: Axes, steps: Sequence[int], value_SLH: NDArray[np.float64]) -> None:
     marker = "o" if len(steps) <= _FEW_STEPS else ""
     for layer, colour in enumerate(layer_colours(value_SLH.shape[1])[1]):
-        present_SH = np.isfinite(value_SLH[:, layer])
-        heads_S = present_SH.sum(1)
-        kept_SH = np.where(present_SH, value_SLH[:, layer], 0.0)
-        mean_S = np.where(heads_S > 0, kept_SH.sum(1) / np.maximum(heads_S, 1), np.nan)
-        squares_S = (np.where(present_SH, value_SLH[:, layer] - mean_S[:, None], 0.0) ** 2).sum(1)
-        error_S = np.sqrt(squares_S / np.maximum(heads_S - 1, 1) / np.maximum(heads_S, 1))
+        defined_SH = np.ma.masked_invalid(value_SLH[:, layer])
+        mean_S = defined_SH.mean(axis=1).filled(np.nan)
+        # A single head has no spread.
+        error_S = (defined_SH.std(axis=1, ddof=1) / np.sqrt(defined_SH.count(axis=1))).filled(0.0)
         if len(steps) == 1:
             axes.errorbar(
                 steps, mean_S, error_S, color=colour, fmt="o", markersize=4, capsize=2, label=f"layer {layer}"
@@ -100,35 +84,11 @@ def _draw_heads(
     marker = "o" if len(steps) <= _FEW_STEPS else ""
     flat_SN = value_SLH.reshape(len(steps), -1)
     axes.plot(steps, flat_SN, color="#9a9a9a", linewidth=0.5, alpha=0.45, marker=marker, markersize=1.5, zorder=1)
-    last_LH = _last_finite(value_SLH)
-    low, high = axes.get_ylim()
-    heights = spread_apart([float(last_LH[pair]) for pair in named_heads], (high - low) * 0.075)
-    for index, ((layer, head), height) in enumerate(zip(named_heads, heights, strict=True)):
-        colour = ACCENTS[index % len(ACCENTS)]
-        name = head_label(layer, head)
-        axes.plot(steps, value_SLH[:, layer, head], color=colour, marker=marker, markersize=3, zorder=3, label=name)
-        axes.annotate(
-            name,
-            (steps[-1], last_LH[layer, head]),
-            xytext=(1.03, height),
-            textcoords=axes.get_yaxis_transform(),
-            # This yellow is too pale for text on white.
-            color=colour if colour != "#E69F00" else "#8a5f00",
-            fontsize=SMALL,
-            va="center",
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 2},
-        )
-
-
-def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Move heights apart to at least ``gap`` in one sweep, keeping their mean and input order."""
-    order = sorted(range(len(heights)), key=lambda i: heights[i])
-    moved = list(heights)
-    for below, above in pairwise(order):
-        moved[above] = max(moved[above], moved[below] + gap)
-    drift = sum(moved) / len(moved) - sum(heights) / len(heights) if moved else 0.0
-    return [height - drift for height in moved]
+    for index, (layer, head) in enumerate(named_heads):
+        (line,) = axes.plot(steps, value_SLH[:, layer, head], marker=marker, markersize=3, zorder=3)
+        line.set(color=ACCENTS[index % len(ACCENTS)], label=head_label(layer, head))
+    if named_heads:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
 
 
 def gradient_flow(
@@ -142,14 +102,8 @@ def gradient_flow(
         ratio_SL: L2 norm of each layer's update divided by the norm of its weights, ``[steps, layers]``.
         title: Title of the figure.
         batch_size: Examples in each step; None if unknown.
-
-    Raises:
-        ValueError: If the shapes do not match.
     """
     norms_SL, ratios_SL = np.asarray(norm_SL, np.float64), np.asarray(ratio_SL, np.float64)
-    if norms_SL.ndim != 2 or norms_SL.shape != ratios_SL.shape or norms_SL.shape[0] != len(steps):
-        shapes = f"{list(norms_SL.shape)} and {list(ratios_SL.shape)}"
-        raise ValueError(f"{len(steps)} steps do not fit norms and ratios of shapes {shapes}")
     with house_style():
         figure = new_figure(PAGE_WIDTH, 5.8, title)
         top, bottom = figure.subplots(2, 1, sharex=True)

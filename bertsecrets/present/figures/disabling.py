@@ -20,11 +20,11 @@ from bertsecrets.present.figures.style import (
     PAGE_WIDTH,
     QUIET,
     SMALL,
+    chart,
     colour_bar,
     effect_scale,
     footnote,
     house_style,
-    new_figure,
     sample_size,
     score_change,
     step_axis,
@@ -155,14 +155,16 @@ def sorted_effects(rows: Sequence[Row], *, title: str) -> Figure:
     # NaN sorts last, which would make an undefined score the best one.
     order = [rows[i] for i in np.argsort(delta_V, kind="stable")[: np.isfinite(delta_V).sum()]]
     few = len(rows) <= 40
-    with house_style():
-        figure = new_figure(PAGE_WIDTH, 4.2 if not few else max(2.4, 0.2 * len(rows) + 1.6), title)
-        (_few_effects if few else _many_effects)(figure.add_subplot(), order)
-        footnote(
-            figure,
-            f"bars: simultaneous {rows[0]['level']:.0%} intervals; *: significant after correction; {_VERDICT_KEY}; "
-            f"{_count(rows)}{_undefined(delta_V)}",
-        )
+    missing = len(rows) - len(order)
+    undefined = f"; not drawn: {missing} without a defined score" if missing else ""
+    note = (
+        f"bars: simultaneous {rows[0]['level']:.0%} intervals; *: significant after correction; {_VERDICT_KEY}; "
+        f"{_count(rows)}{undefined}"
+    )
+    height = max(2.4, 0.2 * len(rows) + 1.6) if few else 4.2
+    labels = (_axis(order), "") if few else (f"{len(order)} variants, most harmful first", _axis(order))
+    with chart(PAGE_WIDTH, height, title, *labels, note, grid="x" if few else "y") as (figure, axes):
+        (_few_effects if few else _many_effects)(axes, order)
     return figure
 
 
@@ -170,12 +172,6 @@ _VERDICT_KEY = (
     f"red: {WORDS[NEEDED]}, dark blue: {WORDS[BETTER]}, pale blue: {WORDS[DISPENSABLE]}, grey: {WORDS[INCONCLUSIVE]}"
 )
 """Part of a footnote: the meaning of the verdicts' colours."""
-
-
-def _undefined(delta_V: Array) -> str:
-    """The part of a footnote on variants without a defined score; empty if all are defined."""
-    missing = int((~np.isfinite(delta_V)).sum())
-    return f"; not drawn: {missing} without a defined score" if missing else ""
 
 
 def _few_effects(axes: Axes, rows: Sequence[Row]) -> None:
@@ -186,8 +182,6 @@ def _few_effects(axes: Axes, rows: Sequence[Row]) -> None:
     axes.axvline(0, color="black", linewidth=0.6)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
-    axes.set_xlabel(_axis(rows))
-    axes.grid(axis="x", linewidth=0.4, alpha=0.5)
 
 
 def _many_effects(axes: Axes, rows: Sequence[Row]) -> None:
@@ -199,15 +193,8 @@ def _many_effects(axes: Axes, rows: Sequence[Row]) -> None:
         axes.plot(ranks, delta_V[ranks], "o", color=colour, markersize=3)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set_xticks([])
-    axes.set_xlabel(f"{len(rows)} variants, most harmful first")
-    axes.set_ylabel(_axis(rows))
-    axes.grid(axis="y", linewidth=0.4, alpha=0.5)
     axes.margins(x=0.02)
-    _list_names(axes, rows)
-
-
-def _list_names(axes: Axes, rows: Sequence[Row]) -> None:
-    """List names next to the panel, so that they do not cover the data."""
+    # Names stand next to the panel, so that they do not cover the data.
     for start, alignment, heading, listed in (
         (1.0, "top", "most harmful", rows[:_NAMED]),
         (0.0, "bottom", "most helpful", rows[-_NAMED:]),
@@ -223,21 +210,17 @@ def _list_names(axes: Axes, rows: Sequence[Row]) -> None:
 def layer_bars(rows: Sequence[Row], *, title: str) -> Figure:
     """A bar with its interval for each layer, coloured by its verdict."""
     delta_L, low_L, high_L = _points(rows)
-    with house_style():
-        figure = new_figure(max(4.6, 0.45 * len(rows) + 1.4), 3.4, title)
-        axes = figure.add_subplot()
-        x_L = np.arange(len(rows))
+    x_L = np.arange(len(rows))
+    width, labels = max(4.6, 0.45 * len(rows) + 1.4), ("layer (0 next to the input)", _axis(rows))
+    note = f"lines: simultaneous {rows[0]['level']:.0%} intervals; {_VERDICT_KEY}; {_count(rows)}"
+    with chart(width, 3.4, title, *labels, note, grid="y") as (figure, axes):
         axes.bar(x_L, delta_L, color=_colours(rows), width=0.7)
         # A white rim keeps the line visible on a dark bar.
         axes.vlines(x_L, low_L, high_L, color="white", linewidth=3.4)
         axes.vlines(x_L, low_L, high_L, color="black", linewidth=1.4)
         axes.axhline(0, color="black", linewidth=0.6)
         axes.set_xticks(x_L, [str(row["layer"]) for row in rows])
-        axes.set_xlabel("layer (0 next to the input)")
         axes.set_axisbelow(True)
-        axes.set_ylabel(_axis(rows))
-        axes.grid(axis="y", linewidth=0.4, alpha=0.5)
-        footnote(figure, f"lines: simultaneous {rows[0]['level']:.0%} intervals; {_VERDICT_KEY}; {_count(rows)}")
     return figure
 
 
@@ -246,17 +229,12 @@ def cumulative_curve(rows: Sequence[Row], *, title: str) -> Figure:
     rows = sorted(rows, key=lambda row: row["num_heads"])
     size_V, score_V, low_V, high_V = _numbers(rows, "num_heads", "score", "low", "high")
     baseline = rows[0]["baseline"]
-    with house_style():
-        figure = new_figure(5.6, 3.6, title)
-        axes = figure.add_subplot()
+    note = f"band: {rows[0]['level']:.0%} interval of the change; {_count(rows)}"
+    with chart(5.6, 3.6, title, "heads disabled together", "score", note) as (figure, axes):
         axes.fill_between(size_V, baseline + low_V, baseline + high_V, color=ACCENTS[0], alpha=0.2, linewidth=0)
         axes.plot(size_V, score_V, "o-", color=ACCENTS[0], markersize=3)
         axes.axhline(baseline, color=QUIET, linewidth=0.8, linestyle="--")
         axes.text(size_V[-1], baseline, "no head disabled", ha="right", va="bottom", fontsize=SMALL, color=QUIET)
-        axes.set_xlabel("heads disabled together")
-        axes.set_ylabel("score")
-        axes.grid(linewidth=0.4, alpha=0.5)
-        footnote(figure, f"band: {rows[0]['level']:.0%} interval of the change; {_count(rows)}")
     return figure
 
 
@@ -272,9 +250,9 @@ def spared_curve(spared: Spared, curve: Sequence[SparedAt], *, title: str, count
         np.array([getattr(point, name) for point in curve]) for name in ("margin", "at_least", "each")
     )
     margin_M, heads = 100 * margin_M, spared.heads
-    with house_style():
-        figure = new_figure(5.6, 3.6, title)
-        axes = figure.add_subplot()
+    labels = f"margin ({unit_of(spared.metric)})", f"heads of {heads} that lose less"
+    note = f"the bound is pointwise for each margin; {sample_size(count)}"
+    with chart(5.6, 3.6, title, *labels, note) as (figure, axes):
         axes.fill_between(margin_M, 0, at_least_M, color=COLOURS[DISPENSABLE][0], linewidth=0)
         axes.plot(margin_M, at_least_M, color=MARKS[BETTER], label=f"at least ({spared.level:.0%} confidence)")
         axes.plot(margin_M, each_M, "--", color=QUIET, label="can each be spared")
@@ -284,11 +262,7 @@ def spared_curve(spared: Spared, curve: Sequence[SparedAt], *, title: str, count
             axes.annotate("judged margin", anchor, (3, 0), textcoords="offset points", fontsize=SMALL, color=QUIET)
         axes.set_xlim(0, margin_M[-1])
         axes.set_ylim(0, 1.03 * heads)
-        axes.set_xlabel(f"margin ({unit_of(spared.metric)})")
-        axes.set_ylabel(f"heads of {heads} that lose less")
-        axes.grid(linewidth=0.4, alpha=0.5)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
-        footnote(figure, f"the bound is pointwise for each margin; {sample_size(count)}")
     return figure
 
 
@@ -308,9 +282,8 @@ def effect_trajectory(rows: Sequence[Row], history: Sequence[Row], *, title: str
             point_TV[steps.index(row["step"]), variants.index(row["variant"])] = 100 * row["delta"]
     last_V = np.nan_to_num(np.abs(point_TV[-1]))
     largest = [int(i) for i in np.argsort(-last_V, kind="stable")[: min(named, len(ACCENTS), len(names))]]
-    with house_style():
-        figure = new_figure(PAGE_WIDTH, 3.8, title)
-        axes = figure.add_subplot()
+    note = f"grey: the other {len(names) - len(largest)}; {_count(rows)}"
+    with chart(PAGE_WIDTH, 3.8, title, "", _axis(rows), note, grid="y") as (figure, axes):
         for i in range(len(names)):
             if i not in largest:
                 axes.plot(steps, point_TV[:, i], color="#d4d4d4", linewidth=0.6, zorder=1)
@@ -318,10 +291,7 @@ def effect_trajectory(rows: Sequence[Row], history: Sequence[Row], *, title: str
             axes.plot(steps, point_TV[:, i], "o-", color=ACCENTS[rank], markersize=4, label=names[i], zorder=2)
         axes.axhline(0, color="black", linewidth=0.6)
         step_axis(axes, steps)
-        axes.set_ylabel(_axis(rows))
-        axes.grid(axis="y", linewidth=0.4, alpha=0.5)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="largest at the end")
-        footnote(figure, f"grey: the other {len(names) - len(largest)}; {_count(rows)}")
     return figure
 
 
@@ -334,12 +304,12 @@ def redundancy_chart(groups: Sequence[Group], *, title: str) -> Figure:
 
     Random groups have a band if there are enough of them for its limits, else a tick each.
     """
-    with house_style():
-        figure = new_figure(PAGE_WIDTH, 0.42 * len(groups) + 2.0, title)
-        axes = figure.add_subplot()
+    rows = [group.row for group in groups]
+    note = f"{_count(rows)}; names: layer-head, counted from 0"
+    with chart(PAGE_WIDTH, 0.42 * len(groups) + 2.0, title, _axis(rows), "", note, grid="x") as (figure, axes):
         for place, group in enumerate(groups):
             together, alone_V, but_one_V, random_V = (
-                _points(rows)[0] for rows in ([group.row], group.alone, group.but_one, group.controls)
+                _points(some)[0] for some in ([group.row], group.alone, group.but_one, group.controls)
             )
             if len(random_V) >= FEWEST_OF_A_BAND:
                 low, high = np.quantile(random_V, [0.025, 0.975])
@@ -368,10 +338,7 @@ def redundancy_chart(groups: Sequence[Group], *, title: str) -> Figure:
             axes.plot([], [], "x", color=ACCENTS[2], markersize=4, label="all but one")
         axes.plot([], [], "D", color=ACCENTS[1], markersize=6, label="all together")
         axes.axvline(0, color="black", linewidth=0.6)
-        axes.set_yticks(range(len(groups)), _labels([group.row for group in groups]))
+        axes.set_yticks(range(len(groups)), _labels(rows))
         axes.set_ylim(len(groups) - 0.5, -0.5)
-        axes.set_xlabel(_axis([group.row for group in groups]))
-        axes.grid(axis="x", linewidth=0.4, alpha=0.5)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
-        footnote(figure, f"{_count([group.row for group in groups])}; names: layer-head, counted from 0")
     return figure

@@ -38,9 +38,6 @@ class MapPanel:
         tokens: The T tokens.
         signed: Whether this is a difference, drawn on a scale with zero in the middle.
         marked: Rows and columns of the cells to frame.
-
-    Raises:
-        ValueError: If the map is not square with one row per token.
     """
 
     row: str
@@ -50,24 +47,13 @@ class MapPanel:
     signed: bool = False
     marked: Sequence[tuple[int, int]] = ()
 
-    def __post_init__(self) -> None:
-        shape = np.shape(self.attention_QK)
-        if shape != (len(self.tokens), len(self.tokens)):
-            where = f"'{self.row}', '{self.column}'"
-            raise ValueError(f"{where}: a map of shape {list(shape)} for {len(self.tokens)} tokens")
-
 
 def gallery(panels: Sequence[MapPanel], *, title: str) -> Figure:
     """Attention maps in a grid of heads by stages, query tokens downward and key tokens to the right.
 
     All tokens are labelled up to 30, some of them up to 64, and only special tokens beyond that. Empty grid positions
     are marked.
-
-    Raises:
-        ValueError: If there are no panels.
     """
-    if not panels:
-        raise ValueError("A gallery needs at least one panel")
     rows = list(dict.fromkeys(panel.row for panel in panels))
     columns = list(dict.fromkeys(panel.column for panel in panels))
     longest = max(len(panel.tokens) for panel in panels)

@@ -19,10 +19,10 @@ from bertsecrets.present.figures.grids import NO_VALUE, draw_grid, one_grid, wri
 from bertsecrets.present.figures.style import (
     PAGE_WIDTH,
     SMALL,
+    chart,
     footnote,
     house_style,
     ink_on,
-    new_figure,
     row_names,
 )
 
@@ -66,10 +66,9 @@ def pattern_bars(bars: Sequence[ShareBar], *, title: str, note: str) -> Figure:
     """
     shares_RC = np.array([bar.share_C for bar in bars])
     errors_RC = np.array([bar.error_C for bar in bars])
-    with house_style():
-        rows, lines = row_names([bar.name for bar in bars])
-        figure = new_figure(PAGE_WIDTH, max(0.34, 0.17 * lines) * len(bars) + 1.75, title)
-        axes = figure.add_subplot()
+    rows, lines = row_names([bar.name for bar in bars])
+    height = max(0.34, 0.17 * lines) * len(bars) + 1.75
+    with chart(PAGE_WIDTH, height, title, _SHARE, "", note, grid="") as (figure, axes):
         row_R = np.arange(len(bars))
         end_RC = shares_RC.cumsum(1)
         for c, name in enumerate(NAMES):
@@ -90,11 +89,9 @@ def pattern_bars(bars: Sequence[ShareBar], *, title: str, note: str) -> Figure:
         axes.set_ylim(len(bars) - 0.5, -0.5)
         axes.set_xlim(0, 1)
         axes.set_xticks(np.arange(0, 1.01, 0.2), [f"{100 * tick:.0f}%" for tick in np.arange(0, 1.01, 0.2)])
-        axes.set_xlabel(_SHARE)
         axes.tick_params(axis="y", length=0)
         wide = max(len(bar.name) for bar in bars) > _SHORT_NAME
         _legend(axes, *axes.get_legend_handles_labels(), columns=3 if wide else 6)
-        footnote(figure, note)
     return figure
 
 

@@ -13,6 +13,7 @@ from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     QUIET,
+    chart,
     footnote,
     house_style,
     new_figure,
@@ -79,9 +80,14 @@ def pruning_curves(
         published: Points of published curves, heads kept and change of the score, drawn as crosses.
     """
     names = sorted(dict.fromkeys(point.name for point in points), key=lambda name: name in CONTROLS)
-    with house_style():
-        figure = new_figure(PAGE_WIDTH, 3.8, title)
-        axes = figure.add_subplot()
+    notes = [
+        "" if bands is False else f"band{'s' * bool(bands)}: {level:.0%} interval over {over}",
+        "" if margin is None else "dashed: the margin",
+        "" if marked is None else "dotted: the smallest model that passed its test",
+        sample_size(count),
+    ]
+    note = "; ".join(filter(None, notes))
+    with chart(PAGE_WIDTH, 3.8, title, "heads kept", score_change(), note) as (figure, axes):
         for index, name in enumerate(names):
             colour = QUIET if name in CONTROLS else ACCENTS[index % len(ACCENTS)]
             label = fill(name, _LABEL_WIDTH)
@@ -105,22 +111,15 @@ def pruning_curves(
             kept_V, change_V = np.transpose(theirs)
             axes.plot(kept_V, 100 * change_V, "x+"[index % 2], color="black", markersize=5, label=name)
         axes.axhline(0, color="black", linewidth=0.6)
-        notes = [] if bands is False else [f"band{'s' * bool(bands)}: {level:.0%} interval over {over}"]
         if margin is not None:
             axes.axhline(-100 * margin, color="black", linewidth=0.8, linestyle="--")
-            notes.append("dashed: the margin")
         if marked is not None:
             axes.axvline(marked, color="black", linewidth=0.8, linestyle=":")
-            notes.append("dotted: the smallest model that passed its test")
         axes.invert_xaxis()
-        axes.set_xlabel("heads kept")
-        axes.set_ylabel(score_change())
-        axes.grid(linewidth=0.4, alpha=0.5)
         if len(names) + len(published) > _INSIDE:
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         else:
             axes.legend(frameon=False)
-        footnote(figure, "; ".join([*notes, sample_size(count)]))
     return figure
 
 
@@ -161,9 +160,7 @@ def kept_scores(lines: Mapping[str, Mapping[int, Interval]], *, title: str, metr
     Args:
         lines: Name -> heads kept -> the mean score with its interval, whose limits may be NaN.
     """
-    with house_style():
-        figure = new_figure(PAGE_WIDTH, 3.4, title)
-        axes = figure.add_subplot()
+    with chart(PAGE_WIDTH, 3.4, title, "heads kept", metric, note) as (figure, axes):
         for index, (name, line) in enumerate(lines.items()):
             score_V, low_V, high_V = np.array(
                 [(line[kept].mean, line[kept].low, line[kept].high) for kept in sorted(line)]
@@ -179,9 +176,5 @@ def kept_scores(lines: Mapping[str, Mapping[int, Interval]], *, title: str, metr
                 label=name,
             )
         axes.invert_xaxis()
-        axes.set_xlabel("heads kept")
-        axes.set_ylabel(metric)
-        axes.grid(linewidth=0.4, alpha=0.5)
         axes.legend(frameon=False)
-        footnote(figure, note)
     return figure

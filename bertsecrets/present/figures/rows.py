@@ -11,9 +11,7 @@ from bertsecrets.present.figures.style import (
     PAGE_WIDTH,
     QUIET,
     SMALL,
-    footnote,
-    house_style,
-    new_figure,
+    chart,
     row_names,
 )
 from bertsecrets.results.formatting import number
@@ -57,7 +55,7 @@ def interval_rows(
     """A dot with its interval for each row, the first at the top.
 
     Args:
-        rows: At least one.
+        rows: The rows.
         title: What the figure shows.
         unit: Label of the x axis.
         note: Footnote: meaning of the intervals, and sample sizes.
@@ -65,17 +63,10 @@ def interval_rows(
         limits: Ends of the x axis; None for automatic.
         value, baseline, published: Legend labels of dots, hollow squares and crosses.
         digits: Decimals of the numbers printed above the dots; None to print none.
-
-    Raises:
-        ValueError: If there are no rows.
     """
-    if not rows:
-        raise ValueError("A figure of intervals needs at least one row")
-    with house_style():
-        names, lines = row_names([row.name for row in rows])
-        height = max(0.28 if digits is None else 0.42, 0.17 * lines)
-        figure = new_figure(PAGE_WIDTH, height * len(rows) + 1.7, title)
-        axes = figure.add_subplot()
+    names, lines = row_names([row.name for row in rows])
+    height = max(0.28 if digits is None else 0.42, 0.17 * lines)
+    with chart(PAGE_WIDTH, height * len(rows) + 1.7, title, unit, "", note, grid="x") as (figure, axes):
         if reference is not None:
             axes.axvline(reference, color=QUIET, linewidth=0.8)
         for y, row in enumerate(rows):
@@ -97,13 +88,10 @@ def interval_rows(
         axes.margins(x=0.08)
         if limits is not None:
             axes.set_xlim(*limits)
-        axes.grid(axis="x", linewidth=0.4, alpha=0.5)
-        axes.set_xlabel(unit)
         if baseline:
             axes.plot([], [], "o", color=ACCENTS[0], label=value)
             axes.plot([], [], "s", color=QUIET, markerfacecolor="white", label=baseline)
             if any(np.isfinite(row.published) for row in rows):
                 axes.plot([], [], "x", color="black", label=published)
             axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, frameon=False, borderaxespad=0.2)
-        footnote(figure, note)
     return figure

@@ -15,11 +15,11 @@ from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     QUIET,
+    chart,
     footnote,
     house_style,
     layer_bar,
     layer_colours,
-    new_figure,
     titled_panels,
 )
 from bertsecrets.results.formatting import MISSING, head_label
@@ -110,9 +110,7 @@ def moved_heads(before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title:
     """
     before, after = np.asarray(before_N2, np.float64), np.asarray(after_N2, np.float64)
     layer_N = np.arange(len(after)) // heads
-    with house_style():
-        figure = new_figure(5.8, 4.8, title)
-        axes = figure.add_subplot()
+    with chart(5.8, 4.8, title, "", "", note, grid="") as (figure, axes):
         palette = layer_colours(int(layer_N.max()) + 1)[1]
         colours = [palette[layer] for layer in layer_N]
         axes.add_collection(
@@ -132,7 +130,6 @@ def moved_heads(before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title:
             label = head_label(*divmod(int(index), heads))
             axes.annotate(label, after[index], (4, 3), textcoords="offset points", fontsize=6.0)
         layer_bar(figure, [axes], int(layer_N.max()) + 1)
-        footnote(figure, note)
     return figure
 
 

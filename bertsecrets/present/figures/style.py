@@ -96,6 +96,24 @@ def new_figure(
     return figure
 
 
+@contextmanager
+def chart(
+    width: float, height: float, title: str, x_label: str, y_label: str, note: str = "", *, grid: str = "both"
+) -> Iterator[tuple[Figure, Axes]]:
+    """A figure of the given size in inches with one pair of axes, their labels, a footnote, and a grid along one axis
+    or both.
+    """
+    with house_style():
+        figure = new_figure(width, height, title)
+        axes = figure.add_subplot()
+        axes.set(xlabel=x_label, ylabel=y_label)
+        yield figure, axes
+        if grid:
+            axes.grid(axis=grid, linewidth=0.4, alpha=0.5)  # type: ignore[arg-type]
+        if note:
+            footnote(figure, note)
+
+
 def panels_across(panels: int) -> int:
     """Number of panels in a row: four make a square."""
     return 2 if panels == 4 else min(_MOST_ACROSS, panels)

@@ -92,10 +92,6 @@ class ViewerExample:
         stages: Pairs of a stage's name and its weights ``[layers, heads, T, T]`` in 0..1, in order of training.
         sentences: For each token its sentence, 0 or 1 (a special token belongs to the one before it); empty if unknown.
         special: For each token whether the tokenizer added it; empty if unknown.
-
-    Raises:
-        ValueError: If there is no stage, if a stage's weights do not fit the tokens or the first stage in shape, or if
-            they lie outside 0..1.
     """
 
     name: str
@@ -103,27 +99,6 @@ class ViewerExample:
     stages: Sequence[tuple[str, ArrayLike]]
     sentences: Sequence[int] = ()
     special: Sequence[bool] = ()
-
-    def __post_init__(self) -> None:
-        for name, marks in (("sentences", self.sentences), ("special", self.special)):
-            if len(marks) not in (0, len(self.tokens)):
-                raise ValueError(
-                    f"Viewer example '{self.name}': {name} has {len(marks)} entries for {len(self.tokens)} tokens"
-                )
-        if not self.stages:
-            raise ValueError(f"Viewer example '{self.name}' has no stage")
-        first = np.shape(self.stages[0][1])
-        expected = (*first[:2], len(self.tokens), len(self.tokens))
-        for stage, attention_LHQK in self.stages:
-            array = np.asarray(attention_LHQK)
-            if array.ndim != 4 or array.shape != expected:
-                raise ValueError(
-                    f"Viewer example '{self.name}', stage '{stage}': weights of shape {list(array.shape)}, "
-                    f"expected [layers, heads, {len(self.tokens)}, {len(self.tokens)}] as in the first stage"
-                )
-            # Half-precision softmax may round a hair above 1.
-            if array.size and not (array.min() >= 0.0 and array.max() <= 1.001):
-                raise ValueError(f"Viewer example '{self.name}', stage '{stage}': weights outside 0..1")
 
 
 @dataclass(frozen=True)
