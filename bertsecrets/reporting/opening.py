@@ -1,7 +1,7 @@
-"""How a run's page opens: with the first of several candidates that what was found allows."""
+"""How a run's page opens."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from bertsecrets.present.grid import SHORT
 from bertsecrets.present.report.content import Colouring, NextStep, Overview, Section
@@ -38,10 +38,6 @@ class Found:
     disabled: DisabledHeads | None
     heads: HeadsTogether | None
 
-    def in_order(self, leads: Mapping[str, Section] | None = None) -> Mapping[str, Section]:
-        """The leading sections, then the others."""
-        return {**(leads or {}), **self.sections}
-
     @property
     def steps(self) -> list[NextStep]:
         """Suggested next commands."""
@@ -66,43 +62,32 @@ class Opening:
     steps: Sequence[NextStep]
     answers: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
-    leads: Mapping[str, Section] | None = None
+    leads: Mapping[str, Section] = field(default_factory=dict)
 
 
 def opening(found: Found) -> Opening:
-    """The first screen of a run's page."""
-    return next(screen for candidate in _CANDIDATES if (screen := candidate(found)) is not None)
-
-
-def firsts(sections: Iterable[Section]) -> list[str]:
-    """The first finding of each section that has one."""
-    findings = ([line for part in section.flat() for line in part.findings] for section in sections)
-    return [lines[0] for lines in findings if lines]
-
-
-def _disabled_heads(found: Found) -> Opening | None:
-    """Which heads are needed and which can be spared, with the grid of verdicts."""
-    if found.disabled is None:
-        return None
-    answered = answers(found.views, found.sections, found.disabled)
-    return Opening(found.disabled.title(), _picture(found, {}), found.steps, answered)
-
-
-def _own_answer(found: Found) -> Opening | None:
-    """The answer of an analysis such as pruning, whose figure is more informative than a grid of heads."""
-    leads = {name: section for name, section in found.sections.items() if section.summary or section.steps}
-    if not found.analysis or not leads:
-        return None
-    steps = [step for section in leads.values() for step in section.steps]
-    notes = [] if found.heads is None else [scores_in_words(found.scores)]
-    return Opening(_analysis_title(found, leads), None, [*steps, *found.steps], notes=notes, leads=leads)
-
-
-def _what_changed(found: Found) -> Opening | None:
-    """How heads differ from those of another model, if the first measure is purely descriptive."""
+    """The first screen of a run's page: the first answer that what was found allows."""
+    own = {name: section for name, section in found.sections.items() if section.summary or section.steps}
+    if found.analysis and own:
+        # The figure of an analysis such as pruning is more informative than a grid of heads.
+        steps = [step for section in own.values() for step in section.steps]
+        notes = [] if found.heads is None else [scores_in_words(found.scores)]
+        return Opening(_analysis_title(found, own), None, [*steps, *found.steps], notes=notes, leads=own)
+    if found.disabled is not None:
+        answered = answers(found.views, found.sections, found.disabled)
+        return Opening(found.disabled.title(), _picture(found, {}), found.steps, answered)
+    if not found.analysis:
+        model, task = found.run.model, found.run.task
+        title = (
+            f"{model} does not significantly beat the majority baseline on {task}; its heads are not interpreted."
+            if found.scores.learned is False
+            else f"What fine-tuning on {task} changed in {model}"
+        )
+        return Opening(title, _picture(found, {}), found.steps)
     described = next(iter(found.sections.values()), Section()).descriptive
-    if not (found.analysis and described and found.compared and found.scores.learned is not False):
-        return None
+    if not (described and found.compared and found.scores.learned is not False):
+        return Opening(_analysis_title(found, {}), _picture(found, {}), found.steps)
+    # Differences from another model say more than which head has the highest number.
     leads = dict(list(found.compared.items())[:1])
     picture = _picture(found, leads)
     if picture is not None:
@@ -115,35 +100,15 @@ def _what_changed(found: Found) -> Opening | None:
     return Opening(_analysis_title(found, leads), picture, found.steps, leads=leads)
 
 
-def _what_is_measured(found: Found) -> Opening | None:
-    """The numbers of an analysis, with its first finding."""
-    return Opening(_analysis_title(found, {}), _picture(found, {}), found.steps) if found.analysis else None
-
-
-def _training(found: Found) -> Opening:
-    """The measures recorded during training."""
-    model, task = found.run.model, found.run.task
-    title = (
-        f"{model} does not significantly beat the majority baseline on {task}; its heads are not interpreted."
-        if found.scores.learned is False
-        else f"What fine-tuning on {task} changed in {model}"
-    )
-    return Opening(title, _picture(found, {}), found.steps)
-
-
-_CANDIDATES: tuple[Callable[[Found], Opening | None], ...] = (
-    _own_answer,
-    _disabled_heads,
-    _what_changed,
-    _what_is_measured,
-    _training,
-)
-"""In order of precedence."""
+def firsts(sections: Iterable[Section]) -> list[str]:
+    """The first finding of each section that has one."""
+    findings = ([line for part in section.flat() for line in part.findings] for section in sections)
+    return [lines[0] for lines in findings if lines]
 
 
 def _picture(found: Found, leads: Mapping[str, Section]) -> Overview | None:
     """The grid of heads; without verdicts, the first findings stand next to it."""
-    sections = found.in_order(leads).values()
+    sections = {**leads, **found.sections}.values()
     screen = overview(found.run, found.scores, found.disabled, found.heads, _first_head(sections))
     if screen is None or found.disabled is not None:
         return screen
@@ -165,7 +130,7 @@ def _analysis_title(found: Found, leads: Mapping[str, Section]) -> str:
 
     Measures with more to report than their highest head take precedence.
     """
-    sections = found.in_order(leads).values()
+    sections = {**leads, **found.sections}.values()
     news = [section.news for section in sections if section.news]
     told = [section for section in sections if section.findings]
     if news and told and told[0].descriptive:

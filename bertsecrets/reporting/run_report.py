@@ -1,7 +1,7 @@
 """The report of a run: a page made from the run's folder, without a model."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -141,7 +141,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     together = heads_together(experiments, trusted)
     found = Found(run, scores, analysis, views, sections, compared, disabled, together)
     screen = opening(found)
-    leads = screen.leads or {}
+    leads = screen.leads
     others = [section for name, section in {**sections, **compared}.items() if name not in leads]
     parts = [*leads.values(), *joins, *others] if leads else [*others, *joins]
     singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
@@ -149,16 +149,13 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     # The head that matters most, else the one that is highlighted first.
     start = (highlights.heads[0].layer, highlights.heads[0].head) if highlights and highlights.heads else (0, 0)
     start = start if disabled is None else disabled.start
-    captured = read_steps(run.captures)
-    followed = [history for view in views.values() if (history := _history(view, captured)) is not None]
+    followed = _histories(views.values(), read_steps(run.captures))
     in_order = [
         part if part.viewer is None else replace(part, viewer=replace(part.viewer, start=start, histories=followed))
         for section in parts
         for part in section.flat()
     ]
-    spares = disabled is not None and len(disabled.spared) > 1
-    if spares and "pruning" not in sections and not run.of_own_module:
-        assert disabled is not None
+    if disabled is not None and len(disabled.spared) > 1 and "pruning" not in sections and not run.of_own_module:
         in_order.append(prune_section(run, disabled))
     of_heads = [] if together is None else [heads_section(together, None if disabled is None else disabled.by_need)]
     of_scores = [_scores_section(scores)] if scores.lines() else []
@@ -167,6 +164,10 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     if scores.notes:
         in_order.append(Section("Left out or unusual in the data", paragraphs=scores.notes))
     drawn, left_out = _first_figures(in_order, figures)
+    folder = (config.get("trained") or {}).get("folder") if analysis else None
+    origin = Path(folder) if isinstance(folder, str) else run.folder
+    # The report of the run whose checkpoint was analysed.
+    training = "" if origin == run.folder else address_of(origin / run.report_path.name, run.folder)
     report = Report(
         title=screen.title,
         subtitle=run.name,
@@ -175,17 +176,22 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         notes=[
             *([_nothing_learned(scores)] if nothing_learned else []),
             *screen.notes,
-            *(note for name in singled if (note := _steps_in_words(views[name], scores)) is not None),
+            *(
+                f"Scores are of the weights at step {scores.step}; {lower_first(view.title)} is of the weights at step "
+                f"{view.step}."
+                for view in map(views.__getitem__, singled)
+                if view.step not in (None, scores.step)
+            ),
         ],
-        links=_origin(run, config) if analysis else [],
-        maps=_maps_of_origin(config, run) if analysis else "",
+        links=[(f"Drift and gradients during training: the report of {run.name}", training)] if training else [],
+        maps=training if (origin / CAPTURES).is_dir() else "",
         sections=[*drawn, _reading_section(run, left_out)],
         overview=screen.picture,
         steps=screen.steps,
     )
     # The first finding of disabled heads is about single heads.
     of_layers = [] if disabled is None else [layers_in_words(run.ablation_table()), disabled.one_sided]
-    lines = [*firsts(found.in_order(leads).values()), *([" ".join(filter(None, of_layers))] if any(of_layers) else [])]
+    lines = [*firsts({**leads, **sections}.values()), *([" ".join(filter(None, of_layers))] if any(of_layers) else [])]
     # Other titles are the beginning of a finding, or a subject.
     own = disabled is not None or any(report.title == section.summary for section in sections.values())
     answered = [report.title] if own else []
@@ -193,14 +199,16 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     return RunReport(report, scores, highlights, scalars, curves, together, printed)
 
 
-def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None:
-    """The first column of an experiment at every validation, for the viewer; None with fewer than two validations."""
-    column = next(iter(view.columns), None)
-    history = [] if column is None else view.history(column.name)
-    # What is recorded between validations has a chart of its own.
-    if column is None or len(history) < 2 or not {step for step, _ in history} <= set(captured):
-        return None
-    return HeadHistory(f"{view.title}: {column.label}", {moment_name(step): value_LH for step, value_LH in history})
+def _histories(views: Iterable[MeasureView], captured: Collection[int]) -> list[HeadHistory]:
+    """The first column of each experiment with several validations, for the viewer."""
+    columns = [(view, column) for view in views for column in view.columns[:1]]
+    histories = [(f"{view.title}: {column.label}", dict(view.history(column.name))) for view, column in columns]
+    return [
+        HeadHistory(label, {moment_name(step): value_LH for step, value_LH in history.items()})
+        for label, history in histories
+        # What is recorded between validations has a chart of its own.
+        if len(history) > 1 and history.keys() <= set(captured)
+    ]
 
 
 def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[Section], int]:
@@ -213,24 +221,6 @@ def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[
         for index, section in enumerate(sections)
     ]
     return drawn, len(ranks) - len(shown)
-
-
-def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A link to the report of the run whose checkpoint was analysed; none if its folder is unknown."""
-    folder = (config.get("trained") or {}).get("folder")
-    if not isinstance(folder, str):
-        return []
-    page = Path(folder) / run.report_path.name
-    address = address_of(page, run.folder)
-    return [(f"Drift and gradients during training: the report of {run.name}", address)] if address else []
-
-
-def _maps_of_origin(config: Mapping[str, Any], run: Run) -> str:
-    """Address of the report of the analysed run if that run captured maps."""
-    folder = (config.get("trained") or {}).get("folder")
-    if not isinstance(folder, str) or not (Path(folder) / CAPTURES).is_dir():
-        return ""
-    return address_of(Path(folder) / run.report_path.name, run.folder)
 
 
 def address_of(page: Path, folder: Path) -> str:
@@ -262,21 +252,8 @@ def _not_interpreted(section: Section) -> Section:
     )
 
 
-def _steps_in_words(view: MeasureView, scores: RunScores) -> str | None:
-    """A sentence if an experiment's last step differs from that of the scores."""
-    if view.step is None or view.step == scores.step:
-        return None
-    return (
-        f"Scores are of the weights at step {scores.step}; {lower_first(view.title)} is of the weights at step "
-        f"{view.step}."
-    )
-
-
 def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    facts = [
-        ("model", run.model),
-        ("task", run.task),
-    ]
+    facts = [("model", run.model), ("task", run.task)]
     if run.foreign is not None:
         facts.append(("checkpoint", f"{run.foreign}, trained elsewhere"))
     else:
@@ -290,19 +267,15 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
     if "optimizer" in config:
         try:
             facts += [
-                ("learning rate", _short(config["optimizer"]["learning_rate"])),
+                ("learning rate", f"{float(config['optimizer']['learning_rate']):g}"),
                 ("batch size", str(config["task"]["training"]["batch_size"])),
                 ("epochs", str(config["trainer"]["max_epochs"])),
             ]
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"'{run.config_path}' is not the configuration of a training run ({error}); restore it."
             ) from error
     return facts
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 def _constant(line: Score) -> str:
@@ -365,13 +338,7 @@ def _scores_section(scores: RunScores) -> Section:
             f"The heads of a model that does not beat it are not interpreted.{of_f1}",
             *tested,
         ],
-        [
-            Table(
-                ["metric", "model", "95 % interval", "majority baseline", "difference"],
-                rows,
-                f"Scores{wilson}",
-            )
-        ],
+        [Table(["metric", "model", "95 % interval", "majority baseline", "difference"], rows, f"Scores{wilson}")],
         [FigureBlock("scores", figure, "Scores of the model and the majority baseline.", "Dot chart of scores.")],
     )
 
