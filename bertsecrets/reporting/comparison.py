@@ -59,11 +59,19 @@ def write_comparison(
         sections = [*compared, *sections] if leads else [*sections, *compared]
         both = _drift_and_ablation(conditions, varying)
         sections += [both] if both is not None else []
-        sections += _all_heads(conditions, folder, trusted)
+        only, *others = [run for condition in conditions for run in condition.runs]
+        together = None if others else heads_together(only.experiments, trusted)
+        if together is not None:
+            together.write(folder)
+            disabled = _disabled(only)
+            sections.append(heads_section(together, None if disabled is None else disabled.by_need))
     else:
         notes.append("Only scores are compared: the runs have different numbers of heads, or heads=false was given.")
     flat = [part for section in sections for part in section.flat()]
     rows = [row for section in flat for row in section.rows]
+    listed = [[run.name, str(run.seed), f"{run.scores.seconds:.0f} s"] for run in runs]
+    links = [address_of(Run.open(run.folder).report_path, folder) for run in runs]
+    of_runs = Section("The runs", tables=[Table(["report", "seed", "time"], listed, links=links)])
     report = Report(
         title=_title(conditions, flat),
         subtitle=_runs_in_words(runs, conditions, varying),
@@ -72,7 +80,7 @@ def write_comparison(
             for name in conditions[0].factors
         ],
         notes=notes,
-        sections=[*flat, _runs(runs, folder), _reading(with_heads=bool(rows))],
+        sections=[*flat, of_runs, _reading(with_heads=bool(rows))],
         steps=_steps(runs),
     )
     save_figures(report.figures, folder / "figures")
@@ -104,23 +112,19 @@ def compare_experiments(
             for condition in conditions
             if (replicates := condition.replicates(name, of_task=declaration.shown.reads_task)) is not None
         }
-        if not replicates:
-            continue
         try:
-            section = presenter_of(declaration, trusted).comparison(Comparison(replicates, pairs))
+            found = presenter_of(declaration, trusted).comparison(Comparison(replicates, pairs)) if replicates else None
         except RecordError as error:
-            section = Section(declaration.title, paragraphs=[str(error)])
-        sections += [section] if section is not None else []
+            found = Section(declaration.title, paragraphs=[str(error)])
+        sections += [found] if found is not None else []
     return sections
 
 
 def _title(conditions: Sequence[Condition], sections: Sequence[Section]) -> str:
     """The page's answer in a sentence: which heads are needed, if any were disabled, else the first finding."""
-    experiments = conditions[0].runs[0].experiments
-    if _models(conditions) == 1 and "ablation" in experiments and not conditions[0].unlearned:
-        disabled = DisabledHeads.of(experiments["ablation"][1].run)
-        if disabled is not None:
-            return disabled.title()
+    only, *others = [run for condition in conditions for run in condition.runs]
+    if not others and not conditions[0].unlearned and (disabled := _disabled(only)) is not None:
+        return disabled.title()
     summaries = [section.summary for section in sections if section.summary]
     about_heads = [section.line for section in sections if section.findings and not section.title.startswith(_SCORES)]
     about_scores = [section.line for section in sections if section.findings]
@@ -129,29 +133,17 @@ def _title(conditions: Sequence[Condition], sections: Sequence[Section]) -> str:
     )
 
 
-def _models(conditions: Sequence[Condition]) -> int:
-    """Number of models; a run and its analyses share one."""
-    return sum(len(condition.runs) for condition in conditions)
-
-
-def _all_heads(conditions: Sequence[Condition], folder: Path, trusted: Sequence[str]) -> list[Section]:
-    """The table of all heads of a run and its analyses, also written to files; none for several models."""
-    if _models(conditions) > 1:
-        return []
-    experiments = conditions[0].runs[0].experiments
-    together = heads_together(experiments, trusted)
-    if together is None:
-        return []
-    together.write(folder)
-    disabled = DisabledHeads.of(experiments["ablation"][1].run) if "ablation" in experiments else None
-    return [heads_section(together, None if disabled is None else disabled.by_need)]
+def _disabled(run: FinishedRun) -> DisabledHeads | None:
+    """The heads that a run or an analysis of its weights disabled."""
+    return DisabledHeads.of(run.experiments["ablation"][1].run) if "ablation" in run.experiments else None
 
 
 def _runs_in_words(runs: Sequence[FinishedRun], conditions: Sequence[Condition], varying: Sequence[str]) -> str:
     seeds = sorted({len(condition.runs) for condition in conditions})
     per_condition = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     difference = f"They differ in {', '.join(varying)}." if varying else "They differ only in their seed."
-    models = _models(conditions)
+    # A run and its analyses share a model.
+    models = sum(len(condition.runs) for condition in conditions)
     of = f" about {counted(models, 'model')}" if models < len(runs) else ""
     return (
         f"{len(runs)} finished runs{of}, {per_condition} for each of {counted(len(conditions), 'condition')}. "
@@ -198,14 +190,11 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         baseline="majority baseline",
     )
     findings = [_extremes_in_words(metric, by_label) for (*_, metric), by_label in means.items() if len(by_label) > 1]
-    findings += (
-        [
+    if losers:
+        findings.append(
             f"On average no better than the majority baseline: {', '.join(losers)}. The heads of such models reveal "
             "little about the task."
-        ]
-        if losers
-        else []
-    )
+        )
     header = ["condition", "metric", "seeds", "mean", "95 % interval", "majority baseline", "examples"]
     return Section(
         f"{_SCORES} (table 1 of Kovaleva et al.)" if "init" in varying else _SCORES,
@@ -230,15 +219,11 @@ def _unlearned_in_words(conditions: Sequence[Condition], varying: Sequence[str])
         for condition in conditions
         if condition.unlearned and len(condition.runs) > 1 and len(condition.runs) - len(condition.unlearned) < 2
     ]
-    if not names:
-        return []
-    sentences = [
-        f"Heads not interpreted, because the model does not significantly beat the majority baseline: "
-        f"{', '.join(names)}."
-    ]
-    if few:
-        sentences.append(f"No verdicts over seeds, because fewer than two runs are left: {', '.join(few)}.")
-    return sentences
+    reasons = {
+        "Heads not interpreted, because the model does not significantly beat the majority baseline": names,
+        "No verdicts over seeds, because fewer than two runs are left": few,
+    }
+    return [f"{reason}: {', '.join(some)}." for reason, some in reasons.items() if some]
 
 
 def _extremes_in_words(metric: str, means: Mapping[str, Interval]) -> str:
@@ -319,12 +304,6 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         )
     block = FigureBlock("drift_against_ablation", figure, "Drift against the effect of disabling.", "Scatter of heads.")
     return Section("Drift against disabling", findings, figures=[block])
-
-
-def _runs(runs: Sequence[FinishedRun], folder: Path) -> Section:
-    rows = [[run.name, str(run.seed), f"{run.scores.seconds:.0f} s"] for run in runs]
-    links = [address_of(Run.open(run.folder).report_path, folder) for run in runs]
-    return Section("The runs", tables=[Table(["report", "seed", "time"], rows, links=links)])
 
 
 def _reading(with_heads: bool) -> Section:

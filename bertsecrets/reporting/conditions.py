@@ -107,9 +107,7 @@ def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[
             for settings in flat:
                 settings.pop(key, None)
     keys = {key for settings in flat for key in settings}
-    identities = _identities(
-        runs, flat, {key for key in keys if not _counts_alone(key) and not _of_those_that_measure(key, flat)}
-    )
+    identities = _identities(runs, flat, {key for key in keys if _tells_apart(key, flat)})
     # How something is computed tells runs apart only where nothing else does.
     if any(_repeated(group) for group in _grouped(identities, runs).values()):
         identities = _identities(runs, flat, keys)
@@ -140,7 +138,9 @@ def _identities(
         flat: Their settings.
         keys: Those that may distinguish conditions.
     """
-    identities = [_identity(run) for run in runs]
+    identities = [
+        {"task": run.config["task"]["name"], "model": run.config["model"]["name"], "init": run.init} for run in runs
+    ]
     patterns: set[tuple[str, ...]] = set()
     # Controls come first: a callback that only they leave out does not distinguish conditions then. The kind of task
     # head is next, as metrics and models follow from it.
@@ -159,19 +159,13 @@ def _identities(
     return identities
 
 
-def _counts_alone(key: str) -> bool:
+def _tells_apart(key: str, flat: Sequence[dict[str, str]]) -> bool:
+    """Whether a setting distinguishes conditions by itself."""
     section, _, rest = key.partition(".")
-    return rest.rpartition(".")[2] in _ALONE.get(section, ())
-
-
-def _of_those_that_measure(key: str, flat: Sequence[dict[str, str]]) -> bool:
-    """Whether a setting of measures or annotations is the same in all runs that have them: the others have no results
-    of it.
-    """
-    group = key.split(".")[0]
-    if group not in _MEASURED:
-        return False
-    return len({settings.get(key, _UNSET) for settings in flat} - {_UNSET}) <= 1
+    if section in _MEASURED:
+        # A run without a measure or annotation has no results of it.
+        return len({settings[key] for settings in flat if key in settings}) > 1
+    return rest.rpartition(".")[2] not in _ALONE.get(section, ())
 
 
 def _grouped(
@@ -197,21 +191,13 @@ def contrasts(conditions: Sequence[Condition], varying: Sequence[str]) -> list[C
         if len(differing) == 1:
             pairs.append((first, second, differing[0]))
     pairs.sort(key=lambda pair: (pair[2] == "task", varying.index(pair[2])))
-    return [
-        Contrast(_contrast_name(first, second, factor, varying), first.label(varying), second.label(varying))
-        for first, second, factor in pairs
-    ]
-
-
-def _contrast_name(first: Condition, second: Condition, factor: str, varying: Sequence[str]) -> str:
-    shared = [name for name in varying if name != factor]
-    common = f"{first.label(shared)}: " if shared else ""
-    return f"{common}{first.label([factor])} − {second.label([factor])}"
-
-
-def _identity(run: FinishedRun) -> dict[str, str]:
-    config = run.config
-    return {"task": config["task"]["name"], "model": config["model"]["name"], "init": run.init}
+    found = []
+    for first, second, factor in pairs:
+        shared = [name for name in varying if name != factor]
+        common = f"{first.label(shared)}: " if shared else ""
+        name = f"{common}{first.label([factor])} − {second.label([factor])}"
+        found.append(Contrast(name, first.label(varying), second.label(varying)))
+    return found
 
 
 def _flat(runs: Sequence[FinishedRun]) -> list[dict[str, str]]:
