@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,8 @@ from bertsecrets.present.disabling import range_in_words, rounded
 from bertsecrets.present.figures.grids import draw_grid, write_in_cells
 from bertsecrets.present.figures.saving import html_image
 from bertsecrets.present.figures.style import PAGE_WIDTH, SEQUENTIAL, chart, colour_bar
-from bertsecrets.present.report.content import FigureBlock, Report, Section, Table
+from bertsecrets.present.kit import block
+from bertsecrets.present.report.content import Report, Section, Table
 from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.disabled import latest_rows
@@ -299,15 +299,22 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
     if pilot.of_classes and pilot.metric.name != "accuracy":
         notes.append(f"Every changed prediction counts for {pilot.metric.name} like a typical wrong one.")
     title = "Share of the open heads that get a verdict"
-    figure = partial(
-        _map, [row[0] for row in rows], list(planned.settled.values()), planned.sizes, title=title, note=_note(pilot)
+    figure = block(
+        "plan_map",
+        title,
+        _map,
+        f"{title}, by examples and seeds.",
+        names=[row[0] for row in rows],
+        powers=list(planned.settled.values()),
+        sizes=planned.sizes,
+        note=_note(pilot),
     )
     return Section(
         "What settles the open heads?",
         [answer(planned, costs)],
         notes,
         [Table(header, rows, f"{title}, by number of examples")],
-        [FigureBlock("plan_map", figure, f"{title}, by examples and seeds.", f"Chart: {title.lower()}.")],
+        [figure],
     )
 
 
@@ -331,26 +338,29 @@ def _goals(planned: Planned) -> Section:
     rows = [
         [meaning[goal], *map(_percent, power_M), _examples(planned, power_M)] for goal, power_M in planned.goals.items()
     ]
+    sizes = [f"{size:,}" for size in planned.sizes]
     spared, needed = (planned.examples(planned.goals[goal]) for goal in (SPARED, NEEDED))
     finding = (
         f"{_examples_in_words(spared, planned, f'To rule out a loss of {margin} for a head without effect')} "
         f"{_examples_in_words(needed, planned, f'To show that a head worth {margin} is needed')}"
     )
     title = "Power to show each of these, with one seed"
-    names = [_GOALS[goal] for goal in planned.goals]
-    figure = partial(_map, names, list(planned.goals.values()), planned.sizes, title=title, note=_note(pilot))
+    figure = block(
+        "plan_goals",
+        title,
+        _map,
+        f"{title}, by number of examples.",
+        names=[_GOALS[goal] for goal in planned.goals],
+        powers=list(planned.goals.values()),
+        sizes=planned.sizes,
+        note=_note(pilot),
+    )
     return Section(
         "What would be found?",
         [finding],
         [],
-        [
-            Table(
-                ["to show", *(f"{size:,}" for size in planned.sizes), "for 80 %"],
-                rows,
-                f"{title}, by number of examples",
-            )
-        ],
-        [FigureBlock("plan_goals", figure, f"{title}, by number of examples.", f"Chart: {title.lower()}.")],
+        [Table(["to show", *sizes, "for 80 %"], rows, f"{title}, by number of examples")],
+        [figure],
     )
 
 

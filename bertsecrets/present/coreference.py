@@ -69,20 +69,23 @@ def section(view: MeasureView) -> Section | None:
         note="mentions of all documents",
         limits=(0.0, 1.0),
     )
-    # If every candidate is an antecedent, the result is uninformative about heads.
+    if not rows:
+        return Section(view.title, paragraphs=[_how(documents, scored=False)], figures=[heatmaps] * bool(panels))
     choice = not any(row.mention == "all" and row.baseline == "random" and row.accuracy.value >= 1 for row in baselines)
+    uninformative = (
+        f"The mentions of {documents.corpus} are uninformative about heads: every candidate is an antecedent, so any "
+        "head and a random mention are always correct."
+    )
     return Section(
         view.title,
-        (_findings(rows, baselines, documents) if choice else [_no_choice(documents)]) if rows else [],
-        [_how(documents, bool(rows))],
+        _findings(rows, baselines, documents) if choice else [uninformative],
+        [_how(documents, scored=True)],
         [
             table(rows, _HEADS, "Table 2 of Clark et al.: the best head for each kind of mention"),
             table(baselines, _DIFFERENCES, "Baselines, on all documents"),
-        ]
-        if rows
-        else [],
-        [*([figure] if rows else []), *([heatmaps] if panels else [])],
-        head=(rows[0].layer, rows[0].head) if rows and choice else None,
+        ],
+        [figure, *[heatmaps] * bool(panels)],
+        head=(rows[0].layer, rows[0].head) if choice else None,
     )
 
 
@@ -103,13 +106,6 @@ def comparison(compared: Comparison) -> Section | None:
 
 
 PRESENTER = Presenter(section, comparison)
-
-
-def _no_choice(documents: Documents) -> str:
-    return (
-        f"The mentions of {documents.corpus} are uninformative about heads: every candidate is an antecedent, so any "
-        "head and a random mention are always correct."
-    )
 
 
 def _findings(rows: Sequence[Mentions], baselines: Sequence[Baseline], documents: Documents) -> list[str]:

@@ -22,8 +22,8 @@ from bertsecrets.present.grid import (
     left_out_panels,
     lowest_layer,
 )
-from bertsecrets.present.kit import table
-from bertsecrets.present.report.content import FigureBlock, Section, Table, joined
+from bertsecrets.present.kit import block, table
+from bertsecrets.present.report.content import Section, Table, joined
 from bertsecrets.results.components import HEAD, KINDS, LAYER, PARTS, Kind, Row
 from bertsecrets.results.disabled import named_rows
 from bertsecrets.results.estimate import Estimate
@@ -100,11 +100,14 @@ def _named(rows_of: Mapping[str, Sequence[Row]]) -> Section:
         ],
         [table(order, columns, title)],
         [
-            FigureBlock(
+            block(
                 "disabled",
-                interval_rows(drawn, title=title, unit="points", note=f"bars: {first['level']:.0%} intervals"),
+                title,
+                interval_rows,
                 f"{title}, the largest loss first.",
-                "Dot chart of effects by what is disabled.",
+                rows=drawn,
+                unit="points",
+                note=f"bars: {first['level']:.0%} intervals",
             )
         ],
         summary=f"{upper_first(metric)} changes most {ends[0]}.",
@@ -124,7 +127,8 @@ def _heads(comparison: Comparison) -> Section | None:
     repeated = {label: effect.delta_RLH for label, effect in measured.items() if len(effect.delta_RLH) > 1}
     single = [int(effect.needed_LH.sum()) for effect in measured.values() if len(effect.delta_RLH) == 1]
     title = "Change of score when a head is disabled"
-    figure = heads_figure(measured, title)
+    caption = f"{title}, side by side on one scale."
+    figure = block("ablation", title, heads_figure, caption, measured=measured)
     findings, tables = _over_seeds(judged, HEAD.singular)
     paragraphs: list[str] = []
     if repeated:
@@ -145,14 +149,7 @@ def _heads(comparison: Comparison) -> Section | None:
         findings or list(judged.notes[:1]),
         [*paragraphs, *notes],
         tables,
-        [
-            FigureBlock(
-                "ablation",
-                figure,
-                f"{title}, side by side on one scale.",
-                "Heatmaps of disabling effects by condition.",
-            )
-        ],
+        [figure],
         rows=[
             row
             for label, effect in measured.items()
@@ -336,7 +333,8 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
         return None
     measured = {label: measured[label] for label in worst}
     title = f"Change of score without {kind.without}"
-    figure = layers_figure(measured, title)
+    name, caption = f"ablation_{kind.name}s", f"{title}, by condition."
+    figure = block(name, title, layers_figure, caption, measured=measured)
     costs = {label: float(np.nanmean(delta_RL[label][:, layer])) for label, layer in worst.items()}
     most = min(costs, key=lambda label: costs[label])
     # A loss is not shown as zero points.
@@ -364,11 +362,7 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
         [finding, *findings],
         judged.notes,
         [table(list(measured), columns), *tables],
-        [
-            FigureBlock(
-                f"ablation_{kind.name}s", figure, f"{title}, by condition.", "Bar charts of layers by condition."
-            )
-        ],
+        [figure],
     )
 
 

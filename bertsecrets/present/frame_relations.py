@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from bertsecrets.measures.frame_relations.rows import (
@@ -93,8 +92,14 @@ def section(view: MeasureView) -> Section | None:
         drawn = {"value_LH": value_LH, "stderr_LH": stderr_LH, "count": count_LH, "marked": marked}
         return block(name, title, heatmap, f"{caption}; {outlined}.", unit=unit, **drawn)
 
-    tokens = view.found(Token)
-    linked = linked_tokens(tokens, view.found(LinkedPair))
+    tokens = [row.token for row in view.found(Token)]
+    pairs = [f"{tokens[pair.query]} → {tokens[pair.key]}" for pair in view.found(LinkedPair)]
+    more = len(pairs) - _PAIRS
+    linked = ", ".join([*pairs[:_PAIRS], *([f"{more} more"] if more > 0 else [])])
+    map_of: dict[tuple[int, int], NDArray[np.float64]] = {}
+    for row in view.found(Weight):
+        map_QK = map_of.setdefault((row.layer, row.head), np.zeros((len(tokens), len(tokens))))
+        map_QK[row.query, row.key] = row.weight
     first, *others = _findings(view, links, offsets)
     return Section(
         title,
@@ -133,10 +138,11 @@ def section(view: MeasureView) -> Section | None:
             block(
                 "frame_relations_maps",
                 "One sentence in the heads with the most attention along relations",
-                maps_of_example,
+                gallery,
                 f"{links.text.strip()} — linked: {linked} (attending → attended to).",
-                tokens=tokens,
-                weights=view.found(Weight),
+                panels=[
+                    MapPanel("highest heads", head_label(*head), map_QK, tokens) for head, map_QK in map_of.items()
+                ],
             ),
         ],
         head=heads[0],
@@ -171,24 +177,6 @@ def relation_heads(view: MeasureView) -> NDArray[np.bool_] | None:
     """
     tested = all(view.has(f"p_{name}{CORRECTED}") for name in BASELINES)
     return ~np.any(list(open_explanations(view).values()), axis=0) if tested else None
-
-
-def maps_of_example(tokens: Sequence[Token], weights: Sequence[Weight], title: str) -> Figure:
-    """A sentence's maps in the heads with the most attention along relations."""
-    map_of: dict[tuple[int, int], NDArray[np.float64]] = {}
-    for row in weights:
-        map_QK = map_of.setdefault((row.layer, row.head), np.zeros((len(tokens), len(tokens))))
-        map_QK[row.query, row.key] = row.weight
-    texts = [row.token for row in tokens]
-    panels = [MapPanel("highest heads", head_label(*head), map_QK, texts) for head, map_QK in map_of.items()]
-    return gallery(panels, title=title)
-
-
-def linked_tokens(tokens: Sequence[Token], linked: Sequence[LinkedPair]) -> str:
-    """The linked tokens of the example sentence, the first few by name."""
-    pairs = [f"{tokens[pair.query].token} → {tokens[pair.key].token}" for pair in linked]
-    more = len(pairs) - _PAIRS
-    return ", ".join([*pairs[:_PAIRS], *([f"{more} more"] if more > 0 else [])])
 
 
 def _findings(view: MeasureView, links: Links, offsets: Sequence[Offset]) -> list[str]:

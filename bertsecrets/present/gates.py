@@ -101,10 +101,8 @@ def _roles(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
 
 def _role_counts(view: MeasureView) -> Mapping[str, float]:
     """The number of heads of each role."""
-    if not view.has(SHUT):
-        return {}
-    counts = Counter(name for row in _roles(view)["role"] for name in row)
-    return {name: float(counts[name]) for name in (FACILITATING, INTERFERING, IRRELEVANT)}
+    names = [name for row in _roles(view).get("role", ()) for name in row]
+    return {name: float(names.count(name)) for name in (FACILITATING, INTERFERING, IRRELEVANT)} if names else {}
 
 
 def _learned_section(view: MeasureView) -> Section | None:

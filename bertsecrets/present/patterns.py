@@ -1,6 +1,7 @@
 """Attention patterns on pages: figure 2 of Kovaleva et al. 2019, the pattern of each head, and their changes."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -48,13 +49,21 @@ def section(view: MeasureView) -> Section | None:
     every = _bar("all heads", share_LHC, error_LHC)
     layers = [_bar(f"layer {at}", share_LHC[at : at + 1], error_LHC[at : at + 1]) for at in range(len(share_LHC))]
     sentences, transitions, steps = _movement(view, note)
+    main_LH, most = dominant_patterns(share_LHC), int(every.share_C.argmax())
+    ranked = Counter(pattern_label(PATTERNS[index]) for index in np.sort(main_LH[main_LH >= 0])).most_common()
+    named = ", ".join(f"{name} {count}" for name, count in ranked)
+    main = (
+        f"According to the classifier, the most frequent pattern is {pattern_label(NAMES[most])} "
+        f"({every.share_C[most]:.0%}); of {main_LH.size} heads {(main_LH >= 0).sum()} show one pattern in at least "
+        f"half of their maps{': ' * bool(named)}{named}."
+    )
     rows = [
         [pattern_label(name), f"{every.share_C[at]:.1%} ± {every.error_C[at]:.1%}", _highest(share_LHC[..., at])]
         for at, name in enumerate(NAMES)
     ]
     return Section(
         view.title,
-        [_main(share_LHC, every.share_C), *sentences],
+        [main, *sentences],
         [f"{ANNOTATED} Shares depend on the classifier as well as on the model."],
         [
             Table(["pattern", "share of maps", "head with the highest share"], rows, "± half of a 95% interval"),
@@ -72,7 +81,7 @@ def section(view: MeasureView) -> Section | None:
             block("patterns_heads", "The pattern of each head", pattern_grid, share_LHC=share_LHC, note=note),
             *steps,
         ],
-        news=_news(share_LHC),
+        news=f"{ranked[0][1]} of {main_LH.size} heads {are(ranked[0][1])} {ranked[0][0]}" if ranked else "",
     )
 
 
@@ -142,26 +151,6 @@ def _shares(view: MeasureView) -> tuple[Array, Array]:
 
 def _bar(name: str, share_LHC: Array, error_LHC: Array) -> ShareBar:
     return ShareBar(name, *over_seeds(share_LHC[None], error_LHC[None]))
-
-
-def _main(share_LHC: Array, share_C: Array) -> str:
-    main_LH = dominant_patterns(share_LHC)
-    counts = {pattern_label(name): int((main_LH == index).sum()) for index, name in enumerate(PATTERNS)}
-    named = ", ".join(f"{name} {n}" for name, n in sorted(counts.items(), key=lambda item: -item[1]) if n)
-    most = int(share_C.argmax())
-    return (
-        f"According to the classifier, the most frequent pattern is {pattern_label(NAMES[most])} "
-        f"({share_C[most]:.0%}); of {main_LH.size} heads {(main_LH >= 0).sum()} show one pattern in at least half of "
-        f"their maps{': ' * bool(named)}{named}."
-    )
-
-
-def _news(share_LHC: Array) -> str:
-    """The pattern that most heads show in at least half of their maps; empty if no head shows one."""
-    main_LH = dominant_patterns(share_LHC)
-    counts = {pattern_label(name): int((main_LH == index).sum()) for index, name in enumerate(PATTERNS)}
-    most = max(counts, key=lambda name: counts[name])
-    return f"{counts[most]} of {main_LH.size} heads {are(counts[most])} {most}" if counts[most] else ""
 
 
 def _highest(share_LH: Array) -> str:

@@ -50,11 +50,17 @@ def section(view: MeasureView) -> Section | None:
     if pruned is None:
         return None
     search, chosen = pruned.search, pruned.chosen
+    names = [f"“{label}”" for label in dict.fromkeys(point.label for point in pruned.points if point.from_table)]
+    scores, come = ("scores", "come") if len(names) > 1 else ("score", "comes")
+    source = (
+        f"The {scores} {listed(names)} {come} from a head table. If a table was measured on the test examples, these "
+        "also determined the order, and the test is not valid."
+    )
     together = "Here heads, selected on training examples, are removed together; a run's page disables each alone."
     return Section(
         view.title,
         [f"{guarantee_in_words(pruned)} {together}", knee_in_words(pruned)],
-        [_how(pruned), *_source_in_words(pruned)],
+        [_how(pruned), *[source] * bool(names)],
         [_costs_table(pruned), _scores_table(pruned)],
         [
             block(
@@ -62,7 +68,7 @@ def section(view: MeasureView) -> Section | None:
                 f"Change of {metric_label(search.metric)} by heads kept",
                 pruning_curves,
                 _ORDERS,
-                points=curve_points(pruned),
+                points=[CurvePoint(point.label, point.kept, point.change, point.order) for point in pruned.points],
                 margin=search.margin,
                 marked=chosen.kept if chosen.holds else None,
                 count=search.examples,
@@ -105,11 +111,6 @@ def kept_classes(name: str) -> Callable[[MeasureView], Mapping[str, Sequence[Seq
         return {name: [[words.get(value, MISSING) for value in row] for row in view.value(KEPT).tolist()]}
 
     return classes
-
-
-def curve_points(pruned: Pruned) -> list[CurvePoint]:
-    """The points of all orders, for a figure."""
-    return [CurvePoint(point.label, point.kept, point.change, point.order) for point in pruned.points]
 
 
 def answer_in_words(pruned: Pruned) -> str:
@@ -292,17 +293,6 @@ def _how(pruned: Pruned) -> str:
     ).strip()
 
 
-def _source_in_words(pruned: Pruned) -> list[str]:
-    names = [f"“{label}”" for label in dict.fromkeys(point.label for point in pruned.points if point.from_table)]
-    if not names:
-        return []
-    scores, come = ("scores", "come") if len(names) > 1 else ("score", "comes")
-    return [
-        f"The {scores} {listed(names)} {come} from a head table. If a table was measured on the test examples, these "
-        "also determined the order, and the test is not valid."
-    ]
-
-
 def _costs_table(pruned: Pruned) -> Table:
     """The models of the chosen order: their cost and score."""
     search = pruned.search
@@ -395,7 +385,17 @@ def comparison(compared: Comparison) -> Section | None:
         runs = [pruned for view in replicates.views if (pruned := Pruned.of(view)) is not None]
         if not runs:
             continue
-        findings.append(_removed_in_words(condition, runs))
+        search = runs[0].search
+        removed = [str(run.search.heads - run.chosen.kept if run.chosen.holds else 0) for run in runs]
+        examples = counted(search.examples, "example")
+        if not any(point.from_table for run in runs for point in run.order):
+            examples += " not used for choosing them"
+        findings.append(
+            f"{condition}: {listed(removed)} of {search.heads} heads can be removed in "
+            f"{f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} with a loss of "
+            f"{metric_label(search.metric)} of {in_points(search.margin)} or more ruled out at "
+            f"{search.confidence:.0%} confidence on {examples}{' (0: none)' if '0' in removed else ''}."
+        )
         intervals, labels = over_seeds(runs), {point.score: point.label for point in runs[0].points}
         sizes = [kept for points in intervals.values() for kept in points] or [point.kept for point in runs[0].points]
         half = min(sizes, key=lambda kept: abs(kept - runs[0].search.heads / 2))
@@ -423,20 +423,6 @@ def comparison(compared: Comparison) -> Section | None:
         ],
         [Table(header, rows, "Change of score with half of the heads")],
         blocks,
-    )
-
-
-def _removed_in_words(condition: str, runs: Sequence[Pruned]) -> str:
-    search = runs[0].search
-    removed = [str(run.search.heads - run.chosen.kept if run.chosen.holds else 0) for run in runs]
-    examples = counted(search.examples, "example")
-    if not any(point.from_table for run in runs for point in run.order):
-        examples += " not used for choosing them"
-    return (
-        f"{condition}: {listed(removed)} of {search.heads} heads can be removed in "
-        f"{f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} with a loss of "
-        f"{metric_label(search.metric)} of {in_points(search.margin)} or more ruled out at "
-        f"{search.confidence:.0%} confidence on {examples}{' (0: none)' if '0' in removed else ''}."
     )
 
 

@@ -72,7 +72,11 @@ def sinks(view: MeasureView) -> Section | None:
     )
     marked = f"*: the loss changes significantly (false discovery rate {LEVEL:.0%})"
     tables = [table(heads, _HEAD, f"Sink heads of {SPECIAL_TOKENS[token]}; {marked}") for token, heads in found.items()]
-    tables += [_kinds(token, heads) for token, heads in found.items()]
+    for token, heads in found.items():
+        both, norms = Counter((h.by_norms, h.by_intervention) for h in heads), Counter(h.by_norms for h in heads)
+        rows = [[kind, *(str(both[kind, other]) for other in KINDS), str(norms[kind])] for kind in KINDS]
+        header = ["by norms", *(f"{kind} by intervention" for kind in KINDS), "all"]
+        tables.append(Table(header, rows, f"Kinds of sink heads of {SPECIAL_TOKENS[token]}"))
     if found:
         question = "Does the value norm at the token predict the effect of an intervention?"
         tables.append(table(agreement, _AGREEMENT, question))
@@ -157,13 +161,6 @@ def _sinks_in_words(
         f"significantly in {worse} and falls in {better}. By intervention: "
         f"{', '.join(f'{kinds[kind]} {kind}' for kind in KINDS if kinds[kind])}. {predicted}"
     )
-
-
-def _kinds(token: str, heads: Sequence[SinkHead]) -> Table:
-    both, norms = Counter((head.by_norms, head.by_intervention) for head in heads), Counter(h.by_norms for h in heads)
-    rows = [[kind, *(str(both[kind, other]) for other in KINDS), str(norms[kind])] for kind in KINDS]
-    header = ["by norms", *(f"{kind} by intervention" for kind in KINDS), "all"]
-    return Table(header, rows, f"Kinds of sink heads of {SPECIAL_TOKENS[token]}")
 
 
 _EFFECT = {NEEDED: "the score falls significantly", DISPENSABLE: "a relevant loss is ruled out"}

@@ -1,7 +1,6 @@
 """Sections that combine two experiments of one run; no other part of a report names experiments."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,9 @@ from bertsecrets.present.clusters import compared_p
 from bertsecrets.present.figures.maps import MapPanel, gallery
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter, head_space
 from bertsecrets.present.figures.style import score_change
+from bertsecrets.present.kit import block
 from bertsecrets.present.presenter import presenter_of
-from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.present.report.content import Section, Table
 from bertsecrets.pruning.experiment import KEPT
 from bertsecrets.reporting.answer import changed_and_needed
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
@@ -38,26 +38,17 @@ def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, 
         return None
     certain = np.array([row["verdict"] == NEEDED for row in related.rows])
     first = related.rows[0]
-    figure = partial(
+    figure = block(
+        "drift_against_ablation",
+        "Are the heads that changed the heads that matter?",
         head_scatter,
-        [ScatterPanel(f"ρ = {number(related.correlation.rho, 2)}", related.drift_N, related.effect_N, certain)],
-        title="Are the heads that changed the heads that matter?",
+        "Drift against the effect of disabling, head by head.",
+        panels=[ScatterPanel(f"ρ = {number(related.correlation.rho, 2)}", related.drift_N, related.effect_N, certain)],
         x_label="drift (1 − cosine)",
         y_label="rise of the mean loss" if related.by_loss else score_change(first["metric"]),
         note=f"one dot per head; filled: needed; disabled by {first['mode']}; n = {first['count']} examples",
     )
-    return Section(
-        "Changed and needed",
-        [related.in_words],
-        figures=[
-            FigureBlock(
-                "drift_against_ablation",
-                figure,
-                "Drift against the effect of disabling, head by head.",
-                "Scatter of heads.",
-            )
-        ],
-    )
+    return Section("Changed and needed", [related.in_words], figures=[figure])
 
 
 def maps_of_changed_heads(
@@ -88,12 +79,11 @@ def maps_of_changed_heads(
         if last != first:
             panels.append(MapPanel(row, moment_name(last), after[head], example.tokens))
             panels.append(MapPanel(row, "difference", after[head] - before[head], example.tokens, signed=True))
-    figure = partial(gallery, panels, title="The most changed heads, before and after")
     caption = f"Example {example.index} ({example.label}): {' / '.join(example.texts)}"
     return Section(
         "Maps before and after",
         paragraphs=["Rows are the tokens that attend, columns the tokens attended to."],
-        figures=[FigureBlock("maps", figure, caption, "Attention maps of the most changed heads.")],
+        figures=[block("maps", "The most changed heads, before and after", gallery, caption, panels=panels)],
     )
 
 
@@ -112,11 +102,13 @@ def distances_and_classes(
     classes = {heading: class_N for heading, class_N in classes.items() if len(class_N) == len(places)}
     if not classes:
         return None
-    figure = partial(
+    figure = block(
+        "clusters_classes",
+        "What heads that attend alike do",
         head_space,
-        [(row.x, row.y) for row in places],
-        classes,
-        title="What heads that attend alike do",
+        "The heads of the section on groups of heads, coloured by their classes in other experiments.",
+        points_N2=[(row.x, row.y) for row in places],
+        classes=classes,
         note=f"distances between heads by multidimensional scaling, stress {number(space.stress, 2)}; in brackets: "
         "heads",
     )
@@ -131,7 +123,6 @@ def distances_and_classes(
         for heading, class_N in classes.items()
         if (closeness := _closeness(distance_NN, class_N)) is not None
     ]
-    caption = "The heads of the section on groups of heads, coloured by their classes in other experiments."
     return Section(
         "Groups of heads and what they do",
         [
@@ -139,7 +130,7 @@ def distances_and_classes(
             f"heads of another: {number(within)} against {number(between)} nats (permutation test, p {compared_p(p)})."
             for heading, (within, between, p) in tests
         ],
-        figures=[FigureBlock("clusters_classes", figure, caption, "Heads as points in the plane, by class.")],
+        figures=[figure],
     )
 
 

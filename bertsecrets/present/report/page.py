@@ -48,8 +48,7 @@ def write_report(path: Path, report: Report) -> None:
     Raises:
         UserError: If the disk is full.
     """
-    text = report_page(report)
-    write_text(path, text)
+    write_text(path, report_page(report))
 
 
 def report_page(report: Report) -> str:
