@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from bertsecrets.measures.coreference.rows import Baseline, Documents, Mentions
+from bertsecrets.present.best_heads import best_heads, best_heads_figure, scored_elsewhere
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.kit import best_heads, best_heads_figure, block, name_of, scored_elsewhere, table
+from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section
 from bertsecrets.results.formatting import are, counted, head_label, listed, p_value, percent

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -15,6 +14,7 @@ from bertsecrets.present.figures.curves import trajectory
 from bertsecrets.present.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.present.figures.layers import LayerLine, layer_scatter
 from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.kit import block
 from bertsecrets.present.ranking import like_the_extreme, picked, ties_in_words
 from bertsecrets.present.report.content import FigureBlock, HeadLine, Highlights, Section, Table
 from bertsecrets.results.formatting import (
@@ -59,6 +59,15 @@ SHORT = {INITIAL: "before fine-tuning", RANDOM: "random weights"}
 _LONG = {INITIAL: "the model before fine-tuning", RANDOM: "a model with random weights"}
 
 
+_COMPARED = (
+    "“Higher here” and “lower here” count the heads with a significant difference: both models received the same "
+    "examples, and differences are tested with a paired t test over examples, corrected jointly over heads and columns."
+)
+_COMPARED_RANDOM = (
+    " The model with random weights has seen no text, so similarities come from the architecture and token positions."
+)
+
+
 def grid_section(view: MeasureView) -> Section | None:
     """Every column as a heatmap and a row of a table, a sentence on the top head, and the elements requested in
     ``view.shown``.
@@ -76,14 +85,21 @@ def grid_section(view: MeasureView) -> Section | None:
     mapped = [column for column, grid in drawn.items() if not _constant(column, grid[0])]
     foremost = _listed(view, first) if shown.verb and first in drawn else []
     marked = [(line.layer, line.head) for line in foremost[:_OUTLINED]]
+    # Columns of one unit share a colour scale; the one with outlined heads stands apart.
+    groups: dict[object, list[Column]] = {}
+    for column in mapped:
+        groups.setdefault((column.unit, column.limits, bool(marked) and column == first), []).append(column)
     blocks = [
-        FigureBlock(
+        block(
             view.name if index == 0 else f"{view.name}_{group[0].name}",
-            partial(_draw, view, group, marked if group == [first] else None),
+            f"{view.title}: {group[0].label}" if len(group) == 1 else view.title,
+            _draw,
             f"{view.title}, {group[0].label if len(group) == 1 else 'all on one scale'}.",
-            f"Heatmaps by layer and head: {lower_first(view.title)}.",
+            view=view,
+            columns=group,
+            marked=marked if group == [first] else None,
         )
-        for index, group in enumerate(_by_unit(mapped, apart=first if marked else None))
+        for index, group in enumerate(groups.values())
     ]
     undefined = [column.label for column in columns if column not in drawn]
     section = Section(
@@ -221,19 +237,19 @@ def _by_layer(view: MeasureView) -> list[FigureBlock]:
     if not names:
         return []
     column, level_name = view.shown.level or ("", "")
-    figure = partial(
+    title = f"{view.title}, by layer"
+    figure = block(
+        f"{view.name}_layers",
+        title,
         layer_scatter,
-        panels,
-        title=f"{view.title}, by layer",
+        f"{title}: a dot for each head{f', the dashed line for {level_name}' * bool(level_name)}.",
+        panels=panels,
         unit=view.column(names[0]).unit,
         note=sample_size([view.count(name) for name in names]),
         level=float(np.nanmean(view.value(column))) if view.has(column) else None,
         level_name=level_name,
     )
-    caption = f"{view.title}, by layer: a dot for each head" + (
-        f", the dashed line for {level_name}." if level_name else "."
-    )
-    return [FigureBlock(f"{view.name}_layers", figure, caption, "Scatter of heads by layer.")]
+    return [figure]
 
 
 def _over_steps(view: MeasureView, named: Sequence[tuple[int, int]]) -> list[FigureBlock]:
@@ -248,20 +264,21 @@ def _over_steps(view: MeasureView, named: Sequence[tuple[int, int]]) -> list[Fig
             history.insert(0, (0, np.where(np.isfinite(history[0][1]), start, np.nan)))
         steps, values = zip(*history, strict=True)
         column = view.column(name)
-        figure = partial(
-            trajectory,
-            steps,
-            np.stack(values),
-            title=f"{view.title} during training",
-            unit=column.unit,
-            count=view.grid(name)[2],
-            named=named,
-        )
         caption = f"{column.label[:1].upper()}{column.label[1:]} over every validation"
         caption += f", from step 0 ({start:g} by definition)" if start is not None else ""
         caption += "; labelled: the listed heads." if named else "."
         blocks.append(
-            FigureBlock(f"{view.name}_{name}_steps", figure, caption, "Line chart by layer and head over steps.")
+            block(
+                f"{view.name}_{name}_steps",
+                f"{view.title} during training",
+                trajectory,
+                caption,
+                steps=steps,
+                value_SLH=np.stack(values),
+                unit=column.unit,
+                count=view.grid(name)[2],
+                named=named,
+            )
         )
     return blocks
 
@@ -337,19 +354,10 @@ def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}{tail}"
 
 
-def _by_unit(columns: Sequence[Column], apart: Column | None = None) -> list[list[Column]]:
-    """Columns grouped by unit, which share a colour scale, except for columns drawn separately."""
-    groups: dict[tuple[object, ...], list[Column]] = {}
-    for column in columns:
-        groups.setdefault((column.unit, column.limits, column == apart), []).append(column)
-    return list(groups.values())
-
-
-def _draw(view: MeasureView, columns: Sequence[Column], marked: Sequence[tuple[int, int]] | None) -> Figure:
+def _draw(view: MeasureView, columns: Sequence[Column], marked: Sequence[tuple[int, int]] | None, title: str) -> Figure:
     unit, limits = columns[0].unit or columns[0].label, columns[0].limits
     if len(columns) == 1:
         value_LH, stderr_LH, count_LH = view.grid(columns[0].name)
-        title = f"{view.title}: {columns[0].label}"
         return heatmap(
             value_LH,
             title=title,
@@ -365,7 +373,7 @@ def _draw(view: MeasureView, columns: Sequence[Column], marked: Sequence[tuple[i
         HeadPanel(f"{column.label} (n = {count:,})", view.value(column.name))
         for column, count in zip(columns, counts, strict=True)
     ]
-    return head_panels(panels, title=view.title, unit=unit, note=sample_size(counts), limits=limits)
+    return head_panels(panels, title=title, unit=unit, note=sample_size(counts), limits=limits)
 
 
 def highest(value_LH: Array) -> tuple[int, int]:
@@ -399,19 +407,13 @@ def compared_section(view: MeasureView) -> Section | None:
         if moving:
             title = f"{view.title}: the model minus {SHORT[other]}"
             caption = f"Differences from {SHORT[other]}, paired over examples; only significant ones are coloured."
-            blocks.append(
-                FigureBlock(
-                    f"{view.name}_beside_{other}",
-                    partial(_change_panels, moving, labels, title, unit),
-                    caption,
-                    f"Heatmaps of differences of {lower_first(view.title)}.",
-                )
-            )
+            shown = {"moving": moving, "labels": labels, "unit": unit}
+            blocks.append(block(f"{view.name}_beside_{other}", title, _change_panels, caption, **shown))
     _, widest = view.widest_change(next(iter(view.compared)))
     return Section(
         f"{view.title}, compared with other models",
         sentences[:1],
-        [*sentences[1:], _how_models_are_compared(RANDOM in view.compared)],
+        [*sentences[1:], _COMPARED + _COMPARED_RANDOM * (RANDOM in view.compared)],
         [table] if (table := _change_table(view.compared, labels)).rows else [],
         blocks,
         head=widest.largest if widest.differs_LH.any() and not view.of_layers else None,
@@ -474,20 +476,6 @@ def _change_table(compared: Mapping[str, Mapping[str, Change]], labels: Mapping[
     return Table(header, rows, "Means over heads, and heads that differ")
 
 
-def _how_models_are_compared(with_random: bool) -> str:
-    random = (
-        " The model with random weights has seen no text, so similarities come from the architecture and token "
-        "positions."
-        if with_random
-        else ""
-    )
-    return (
-        "“Higher here” and “lower here” count the heads with a significant difference: both models received the same "
-        "examples, and differences are tested with a paired t test over examples, corrected jointly over heads and "
-        f"columns.{random}"
-    )
-
-
 def _mean(value_LH: Array) -> str:
     return number(float(np.nanmean(value_LH))) if np.isfinite(value_LH).any() else number(math.nan)
 
@@ -529,17 +517,16 @@ def grid_comparison(comparison: Comparison) -> Section | None:
         panels = [HeadPanel(label, grid.value_RLH.mean(axis=0)) for label, grid in grids.items()]
         counts = [grid.count for grid in grids.values()]
         seeds = seeds_in_words([len(grid.value_RLH) for grid in grids.values()])
-        figure = head_panels(
-            panels[:MOST_PANELS],
-            title=heading,
-            unit=column.unit or column.label,
-            note=f"{seeds}, {sample_size(counts)} for each{left_out_panels(panels)}",
-            limits=_common_limits([grids_of[name] for name, other in columns.items() if other.unit == column.unit]),
-        )
-        caption = f"{heading}, side by side on one scale."
         blocks.append(
-            FigureBlock(
-                f"{measure}_{column.name}", figure, caption, f"Heatmaps of {lower_first(heading)} by condition."
+            block(
+                f"{measure}_{column.name}",
+                heading,
+                head_panels,
+                f"{heading}, side by side on one scale.",
+                panels=panels[:MOST_PANELS],
+                unit=column.unit or column.label,
+                note=f"{seeds}, {sample_size(counts)} for each{left_out_panels(panels)}",
+                limits=_common_limits([grids_of[name] for name, other in columns.items() if other.unit == column.unit]),
             )
         )
         if index == 0:
@@ -549,9 +536,8 @@ def grid_comparison(comparison: Comparison) -> Section | None:
                 findings.append(agreement_in_words(repeated, f"{lower_first(column.label)} ({lower_first(title)})"))
             differences = _differences(measure, column, heading, replicates, comparison.contrasts)
             if differences is not None:
-                block, sentence = differences
-                blocks.append(block)
-                findings.append(sentence)
+                blocks.append(differences[0])
+                findings.append(differences[1])
     if empty:
         paragraphs.append(_without_values(empty))
     return Section(title, findings, paragraphs, tables, blocks, rows=rows) if blocks else None
@@ -593,20 +579,17 @@ def _differences(
     )
     part = f"; the first {len(shown)} of {len(tested)} differences" if len(shown) < len(tested) else ""
     title = f"Differences: {lower_first(heading)}"
-    figure = head_panels(
-        [HeadPanel(name, test.delta_LH, test.p_LH <= LEVEL) for name, test in shown],
-        title=title,
+    figure = block(
+        f"{measure}_{column.name}_differences",
+        title,
+        head_panels,
+        f"{title}; only significant differences are coloured.",
+        panels=[HeadPanel(name, test.delta_LH, test.p_LH <= LEVEL) for name, test in shown],
         unit=f"difference of {(column.unit or column.label).split(' (')[0]}",
         note=f"pale: not significant ({how}, false discovery rate {LEVEL:.0%} over the heads of all comparisons){part}",
         signed=True,
     )
-    block = FigureBlock(
-        f"{measure}_{column.name}_differences",
-        figure,
-        f"{title}; only significant differences are coloured.",
-        f"Heatmaps of {lower_first(title)}.",
-    )
-    return block, _differences_in_words(f"{lower_first(heading)} ({how})", shown)
+    return figure, _differences_in_words(f"{lower_first(heading)} ({how})", shown)
 
 
 def _differences_in_words(what: str, tested: Sequence[tuple[str, Difference]]) -> str:
@@ -644,11 +627,13 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
     for label, value_RLH in values.items():
         value_NR = value_RLH.reshape(len(value_RLH), -1).T
         mean, least = rank_agreement(value_NR)
-        common_heads = sorted(set.intersection(*(_lowest(value_N) for value_N in value_NR.T)))
+        # NaN sorts last.
+        lowest_of = [set(np.argsort(v_N, kind="stable")[: min(_TOP, np.isfinite(v_N).sum())]) for v_N in value_NR.T]
+        common_heads = sorted(set.intersection(*lowest_of))
         layers = [layer for value_LH in value_RLH if (layer := lowest_layer(value_LH)) is not None]
         heads = value_RLH.shape[2]
         lowest = f"{layers[0]} in all" if len(set(layers)) == 1 else f"differs: {', '.join(map(str, layers))}"
-        common = heads_label(divmod(head, heads) for head in common_heads) or "none"
+        common = heads_label(divmod(int(head), heads) for head in common_heads) or "none"
         ordered = math.isfinite(mean)
         rows.append(
             {
@@ -669,12 +654,6 @@ def _within_layers(value_RLH: Array) -> float:
     """Mean rank correlation of heads within layers between any two replicates, without the influence of depth."""
     rhos = [spearman_within(first_LH, second_LH) for first_LH, second_LH in combinations(value_RLH, 2)]
     return float(np.mean(rhos)) if rhos else math.nan
-
-
-def _lowest(value_N: Array) -> set[int]:
-    """The heads with the lowest values; heads without a value are excluded."""
-    defined = np.flatnonzero(np.isfinite(value_N))
-    return set(defined[np.argsort(value_N[defined], kind="stable")[:_TOP]].tolist())
 
 
 def lowest_layer(value_LH: Array) -> int | None:
