@@ -120,7 +120,12 @@ def head_view(
         [special[position] for position in shown],
     )
     title, answers, decisive = _answers(model, inputs)
-    viewer = HeadViewer([example], start or _most_needed(run) or decisive, table, answers=answers)
+    if start is None and run is not None:
+        from bertsecrets.reporting.overview import DisabledHeads
+
+        disabled = DisabledHeads.of(_folder(run))
+        start = None if disabled is None else disabled.start
+    viewer = HeadViewer([example], start or decisive, table, answers=answers)
     report = Report(title=title, subtitle=example.name, notes=notes, sections=[Section(viewer=viewer)], wide=True)
     return HeadView(report, example)
 
@@ -175,16 +180,6 @@ def _encoded(
         sentence_of.append(last)
     inputs = {name: tensor.to(network.device) for name, tensor in encoding.items()}
     return inputs, sentence_of, [segment is None for segment in segments], notes
-
-
-def _most_needed(run: "Run | RunFolder | str | Path | None") -> tuple[int, int] | None:
-    """The head without which a run's model loses most; None if no run is given, or it has disabled no single heads."""
-    if run is None:
-        return None
-    from bertsecrets.reporting.overview import DisabledHeads
-
-    disabled = DisabledHeads.of(_folder(run))
-    return None if disabled is None else disabled.start
 
 
 def _folder(run: "Run | RunFolder | str | Path") -> RunFolder:

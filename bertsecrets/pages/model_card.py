@@ -51,6 +51,15 @@ VERSIONS = "versions"
 
 _LIBRARIES = ("torch", "transformers", "pytorch-lightning")
 
+_HUB_NAMES = {
+    "macro_f1": "f1",
+    "auc": "roc_auc",
+    "matthews": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+}
+"""The hub's names of metrics where they differ."""
+
 _SHOWN = 20
 """Needed heads that a card lists."""
 
@@ -205,7 +214,7 @@ def _metadata(model: ExportedModel, scores: RunScores | None, config: Mapping[st
             dataset_name=model.task.name,
             dataset_config=hub.name if hub is not None and dataset else None,
             dataset_split=model.task.evaluation.get(line.name.rpartition("/")[0]),
-            metric_type=_metric_type(line.name.rpartition("/")[2]),
+            metric_type=_HUB_NAMES.get(metric := line.name.rpartition("/")[2], metric),
             metric_value=line.value,
             metric_name=line.name,
         )
@@ -217,22 +226,11 @@ def _metadata(model: ExportedModel, scores: RunScores | None, config: Mapping[st
         datasets=dataset,
         eval_results=results or None,
         library_name="transformers",
-        metrics=[_metric_type(name) for name in model.task.metrics],
+        metrics=[_HUB_NAMES.get(name, name) for name in model.task.metrics],
         model_name=model.name,
         pipeline_tag=model.task.head.pipeline,
         tags=["bertsecrets", "attention-heads"],
     )
-
-
-def _metric_type(name: str) -> str:
-    """The hub's name of a metric."""
-    return {
-        "macro_f1": "f1",
-        "auc": "roc_auc",
-        "matthews": "matthews_correlation",
-        "pearson": "pearsonr",
-        "spearman": "spearmanr",
-    }.get(name, name)
 
 
 def _introduction(model: ExportedModel, config: Mapping[str, Any]) -> str:
@@ -316,17 +314,16 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
     parts = [markdown_text(first.findings[0])]
     if needed:
         rest = f"; the {_SHOWN} with the largest loss of {len(needed)}" if len(needed) > _SHOWN else ""
-        cells = []
-        for row in needed[:_SHOWN]:
-            low, high = joint_limits(row)
-            cells.append(
-                [
-                    head_label(row["layer"], row["head"]),
-                    number(100 * row["delta"], 2, signed=True),
-                    low_to_high(100 * low, 100 * high, 2, signed=True),
-                    p_value(row["p_needed"]),
-                ]
-            )
+        cells = [
+            [
+                head_label(row["layer"], row["head"]),
+                number(100 * row["delta"], 2, signed=True),
+                low_to_high(100 * low, 100 * high, 2, signed=True),
+                p_value(row["p_needed"]),
+            ]
+            for row in needed[:_SHOWN]
+            for low, high in [joint_limits(row)]
+        ]
         change = f"change of {metric_label(rows[0]['metric'])}, points"
         parts += [
             f"Needed heads{rest}:",
@@ -341,22 +338,17 @@ def _reproduction(model: ExportedModel, config: Mapping[str, Any]) -> list[str]:
     parts = []
     if model.run is not None:
         parts.append(f"```bash\n{_command(model.run, config)}\n```")
-    settings = [
-        ("seed", model.record.get("seed")),
-        ("initialisation", model.record.get("init")),
-        ("optimiser steps of these weights", model.step),
-        *((name.replace("_", " "), value) for name, value in _section(config, "optimizer").items()),
-        *(
-            (name.replace("_", " "), _section(config, "task", "training").get(name))
-            for name in ("batch_size", "max_length")
-        ),
-        *(
-            (name.replace("_", " "), _section(config, "trainer").get(name))
-            for name in ("max_epochs", "precision", "devices")
-        ),
-        ("training examples", _section(config, "data").get("limit_train") or ("all" if config else None)),
-    ]
-    rows = [[name, str(value)] for name, value in settings if value is not None and value != []]
+    training, trainer = _section(config, "task", "training"), _section(config, "trainer")
+    settings = {
+        "seed": model.record.get("seed"),
+        "initialisation": model.record.get("init"),
+        "optimiser steps of these weights": model.step,
+        **_section(config, "optimizer"),
+        **{name: training.get(name) for name in ("batch_size", "max_length")},
+        **{name: trainer.get(name) for name in ("max_epochs", "precision", "devices")},
+        "training examples": _section(config, "data").get("limit_train") or ("all" if config else None),
+    }
+    rows = [[name.replace("_", " "), str(value)] for name, value in settings.items() if value not in (None, [])]
     parts.append(markdown_table(["setting", "value"], rows))
     used = model.record.get(VERSIONS)
     trained = used if isinstance(used, dict) else versions()
@@ -376,15 +368,11 @@ def _command(run: Run, config: Mapping[str, Any]) -> str:
     if overrides is None:
         overrides = [f"task={run.task}", f"model={run.model}", f"init={run.init}", f"seed={config.get('seed')}"]
     kept = [str(line) for line in overrides if re.split(r"[.=@]", str(line).lstrip("+~"))[0] not in _NOT_OF_THE_MODEL]
-    words = [shlex.quote(_without_path(line)) for line in kept]
+    # A whole value is left open if it holds a path: where a path ends cannot be told.
+    open_ended = [f"{line.partition('=')[0]}=<path>" if _PATH.search(line.partition("=")[2]) else line for line in kept]
+    words = map(shlex.quote, open_ended)
     # A fence inside the text would end the block.
     return visible(" ".join(["python -m bertsecrets train", *words])).replace("```", "")
-
-
-def _without_path(setting: str) -> str:
-    """A setting, its whole value left open if it holds a path: where a path ends cannot be told."""
-    key, _, value = setting.partition("=")
-    return f"{key}=<path>" if _PATH.search(value) else setting
 
 
 def _section(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

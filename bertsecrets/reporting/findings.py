@@ -55,13 +55,12 @@ def _last(lines: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         line
         for line in lines
         if (line["stage"] == CHECKPOINT, line["step"]) == moments[line["experiment"]]
-        and (line["quantity"] in EFFECTS or ("/" in line["quantity"] and _stands_alone(line)))
+        # A finding has an interval, or is of no head.
+        and (
+            line["quantity"] in EFFECTS
+            or ("/" in line["quantity"] and (line.get("low") is not None or line["layer"] is None))
+        )
     ]
-
-
-def _stands_alone(line: Mapping[str, Any]) -> bool:
-    """Whether a finding has an interval, or is of no head."""
-    return line.get("low") is not None or line["layer"] is None
 
 
 def _plain(value: Any) -> Any:

@@ -38,7 +38,12 @@ def heads_together(
     columns: list[HeadColumn] = []
     for declaration, view in experiments.values():
         numbers = [column for column in view.columns if column.role == "value" and view.has(column.name)]
-        grids = {column.name: view.value(column.name) for column in numbers if _is_per_head(view, column.name)}
+        grids = {
+            column: view.value(column.name)
+            for column in numbers
+            # Numbers of whole layers belong to no head.
+            if not view.rows.select(column=column.name, stage=view.stage, step=view.step).table["head"].null_count
+        }
         try:
             texts = presenter_of(declaration, trusted).classes(view)
         except RecordError:
@@ -47,24 +52,18 @@ def heads_together(
         columns += [
             HeadColumn(view.name, view.title, heading, heading, np.array(text_LH)) for heading, text_LH in texts.items()
         ]
-        labels = {column.name: column.label for column in numbers}
         columns += [
-            HeadColumn(view.name, view.title, name, labels[name], value_LH, view.shown.effects)
-            for name, value_LH in grids.items()
+            HeadColumn(view.name, view.title, column.name, column.label, value_LH, view.shown.effects)
+            for column, value_LH in grids.items()
         ]
     if not columns:
         return None
     layers, heads = (max(column.value_LH.shape[axis] for column in columns) for axis in (0, 1))
-    return HeadsTogether([replace(column, value_LH=_padded(column.value_LH, layers, heads)) for column in columns])
-
-
-def _is_per_head(view: MeasureView, name: str) -> bool:
-    rows = view.rows.select(column=name, stage=view.stage, step=view.step).table
-    return not rows["head"].null_count
-
-
-def _padded(value_LH: Grid, layers: int, heads: int) -> Grid:
-    """A grid with undefined numbers, or dashes, for the heads that it lacks."""
-    padded_LH: Grid = np.full((layers, heads), np.nan if value_LH.dtype.kind == "f" else MISSING, value_LH.dtype)
-    padded_LH[: value_LH.shape[0], : value_LH.shape[1]] = value_LH
-    return padded_LH
+    padded = []
+    for column in columns:
+        # Undefined numbers, or dashes, stand for heads that a grid lacks.
+        lacking = np.nan if column.is_number else MISSING
+        value_LH: Grid = np.full((layers, heads), lacking, column.value_LH.dtype)
+        value_LH[tuple(map(slice, column.value_LH.shape))] = column.value_LH
+        padded.append(replace(column, value_LH=value_LH))
+    return HeadsTogether(padded)

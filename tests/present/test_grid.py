@@ -98,7 +98,7 @@ def test_heatmap_trajectory_and_list_name_the_same_heads() -> None:
     assert section.highlights is not None
     listed = [(line.layer, line.head) for line in section.highlights.heads[:5]]
     figures = {block.name: block.figure for block in section.figures}
-    named = [text.get_text() for text in figures["drift_cosine_steps"].axes[1].texts]
+    named = [text.get_text() for text in figures["drift_cosine_steps"].axes[1].get_legend().get_texts()]
     assert sorted(named) == sorted(f"layer {layer} · head {head}" for layer, head in listed)
     outlined = {
         (round(patch.get_y() - 0.04), round(patch.get_x() - 0.04))
