@@ -152,7 +152,6 @@ def test_rows_that_are_no_layers_have_no_cells_of_heads() -> None:
     for figure in (
         heatmap(value, title="t", unit="u", count=1, rows=["subject"]),
         heatmap([[0.1], [0.2]], title="t", unit="u", count=1, whole_layers=True),
-        head_panels([HeadPanel("a", value)], title="t", unit="u", note="n", rows=["subject"]),
     ):
         assert head_cells(figure) == []
 
@@ -325,18 +324,6 @@ def test_rows_show_value_interval_baseline_and_seeds() -> None:
     legend = axes.get_legend()
     assert legend is not None
     assert [t.get_text() for t in legend.get_texts()] == ["model", "constant"]
-
-
-def test_published_numbers_are_crosses_in_their_rows() -> None:
-    rows = [IntervalRow("a", 0.5, published=0.7), IntervalRow("b", 0.4)]
-    figure = interval_rows(
-        rows, title="Scores", unit="score", note="", value="ours", baseline="chance", published="the paper"
-    )
-    crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
-    assert [(*line.get_xdata(), *line.get_ydata()) for line in crosses[:1]] == [(0.7, 0)]
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["ours", "chance", "the paper"]
-    without = interval_rows(rows[1:], title="Scores", unit="score", note="", value="ours", baseline="chance")
-    assert len(without.axes[0].get_legend().get_texts()) == 2
 
 
 def test_a_panel_in_which_no_head_is_coloured_says_so() -> None:

@@ -259,7 +259,6 @@ def head_panels(
     signed: bool | None = None,
     effects: bool = False,
     ticks: Mapping[float, str] | None = None,
-    rows: Sequence[str] | None = None,
 ) -> Figure:
     """Small heatmaps of ``[layers, heads]`` values, layer 0 in the top row, all on the same colour scale.
 
@@ -272,7 +271,6 @@ def head_panels(
         signed: Whether zero is the middle of the scale; None decides by the values.
         effects: Whether values are changes of a score, whose losses are drawn from white to dark red.
         ticks: Values to label on the colour bar, with their labels; values outside the scale are omitted.
-        rows: Names of the rows if they are not layers.
     """
     empty = [panel.title for panel in panels if not np.isfinite(np.asarray(panel.value_LH, np.float64)).any()]
     if len(empty) == len(panels):
@@ -301,7 +299,7 @@ def head_panels(
         norm, colours = effect_scale(scaled) if effects else scale(scaled, limits, signed=signed)
         for index, (axes, value_LH, coloured_LH) in enumerate(zip(axes_N, values, coloured, strict=True)):
             axes.set_facecolor(_PALE)
-            draw_grid(axes, value_LH, norm, colours, coloured_RC=coloured_LH, rows=rows, every=every)
+            draw_grid(axes, value_LH, norm, colours, coloured_RC=coloured_LH, every=every)
             if not coloured_LH.any():
                 # So that the panel does not look as if it was not drawn.
                 middle = heads / 2, layers / 2
@@ -309,13 +307,12 @@ def head_panels(
             lowest, leftmost = index + columns >= len(panels), index % columns == 0
             axes.tick_params(labelbottom=lowest, labelleft=leftmost)
             axes.set_xlabel("head" if lowest else "")
-            axes.set_ylabel("layer" if leftmost and rows is None else "")
+            axes.set_ylabel("layer" if leftmost else "")
         bar = colour_bar(figure, ScalarMappable(norm, colours), axes_N, unit, aspect=30)
         if ticks is not None:
             low, high = bar.mappable.get_clim()
             inside = [value for value in ticks if low <= value <= high]
             bar.set_ticks(inside, labels=[ticks[value] for value in inside])
             bar.minorticks_off()
-        counted = "layers and heads count from 0, layer 0 at the top, next to the input"
-        footnote(figure, f"{note}; {counted if rows is None else 'heads count from 0'}")
+        footnote(figure, f"{note}; layers and heads count from 0, layer 0 at the top, next to the input")
     return figure

@@ -27,7 +27,6 @@ class IntervalRow:
         low, high: Ends of its interval; NaN where unknown.
         baseline: A number to compare with, such as the majority baseline; NaN for none.
         seeds: The number of each seed, averaged in the value; empty with a single seed.
-        published: A paper's number for its own model; NaN for none.
     """
 
     name: str
@@ -36,7 +35,6 @@ class IntervalRow:
     high: float = np.nan
     baseline: float = np.nan
     seeds: Sequence[float] = ()
-    published: float = np.nan
 
 
 def interval_rows(
@@ -49,7 +47,6 @@ def interval_rows(
     limits: tuple[float, float] | None = None,
     value: str = "",
     baseline: str = "",
-    published: str = "",
     digits: int | None = None,
 ) -> Figure:
     """A dot with its interval for each row, the first at the top.
@@ -61,7 +58,7 @@ def interval_rows(
         note: Footnote: meaning of the intervals, and sample sizes.
         reference: Where to draw a vertical line; None for none.
         limits: Ends of the x axis; None for automatic.
-        value, baseline, published: Legend labels of dots, hollow squares and crosses.
+        value, baseline: Legend labels of dots and hollow squares.
         digits: Decimals of the numbers printed above the dots; None to print none.
     """
     names, lines = row_names([row.name for row in rows])
@@ -75,7 +72,6 @@ def interval_rows(
             axes.plot([row.low, row.high], [y, y], color=ACCENTS[0])
             axes.plot(row.seeds, [y] * len(row.seeds), "o", color=ACCENTS[0], markerfacecolor="none", markersize=4)
             axes.plot(row.value, y, "o", color=ACCENTS[0], markersize=6)
-            axes.plot(row.published, y, "x", color="black", markersize=5)
             if not np.isfinite(row.value):
                 axes.text(
                     0.01, y, "undefined", va="center", fontsize=SMALL, color=QUIET, transform=axes.get_yaxis_transform()
@@ -91,7 +87,5 @@ def interval_rows(
         if baseline:
             axes.plot([], [], "o", color=ACCENTS[0], label=value)
             axes.plot([], [], "s", color=QUIET, markerfacecolor="white", label=baseline)
-            if any(np.isfinite(row.published) for row in rows):
-                axes.plot([], [], "x", color="black", label=published)
             axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, frameon=False, borderaxespad=0.2)
     return figure
