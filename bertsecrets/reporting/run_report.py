@@ -266,12 +266,13 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
     facts += [("control", control) for control in controls_in_words(config)]
     if "optimizer" in config:
         try:
+            rate = config["optimizer"]["learning_rate"]
             facts += [
-                ("learning rate", f"{float(config['optimizer']['learning_rate']):g}"),
+                ("learning rate", f"{rate:g}" if isinstance(rate, float) else str(rate)),
                 ("batch size", str(config["task"]["training"]["batch_size"])),
                 ("epochs", str(config["trainer"]["max_epochs"])),
             ]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError) as error:
             raise UserError(
                 f"'{run.config_path}' is not the configuration of a training run ({error}); restore it."
             ) from error
