@@ -355,7 +355,7 @@ def test_every_kind_has_cases() -> None:
         (
             {**GAIN, "where": {"relation": "nmod:poss"}},
             treebank(),
-            "No run has found (experiment: dependency; rows: relation; where: {'relation': 'nmod:poss'}",
+            "No run has found (experiment: dependency; rows: relation; where: relation=nmod:poss;",
         ),
         (FEW_GATES, gates((9, *PASSED), (7, *PASSED)), "No run has a model on the path of gates with more than 50 %"),
         ({"kind": "pruning", "order": "exact", "share": 0.4, "below": 0}, pruned(("exact", 6, -5), iterative=True), ""),

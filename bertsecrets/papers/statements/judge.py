@@ -195,30 +195,20 @@ def judge(statements: Sequence[Statement], models: Studied) -> list[Entry]:
     """
     by_state: dict[About, list[Subject]] = {about: subjects(models, about) for about in get_args(About)}
     entries = [Entry(statement, tuple(_cells(statement, by_state[statement.about]))) for statement in statements]
-    names = files()
-    shipped = [entry for entry in entries if entry.statement.name in names]
-    p_shipped, p_all = (_corrected(tested) for tested in (shipped, entries))
-    return [
-        replace(
-            entry,
-            cells=tuple(
-                _judged(entry.statement, cell, (p_shipped if entry in shipped else p_all)[entry.statement.name][index])
-                for index, cell in enumerate(entry.cells)
-            ),
-        )
-        for entry in entries
-    ]
-
-
-def _corrected(entries: Sequence[Entry]) -> dict[str, list[float]]:
-    """The p-values of each statement's cells, corrected within their family; NaN where unknown."""
     cells = [cell for entry in entries for cell in entry.cells]
     p_N = np.array([math.nan if cell.finding is None else cell.finding.p_value for cell in cells])
     over_seeds_N = np.array([cell.over_seeds for cell in cells], np.bool_)
-    for family_N in (over_seeds_N, ~over_seeds_N):
-        p_N[family_N] = corrected(p_N[family_N])
-    rest = iter(p_N.tolist())
-    return {entry.statement.name: [next(rest) for _ in entry.cells] for entry in entries}
+    shipped = files().keys()
+    shipped_N = np.array([entry.statement.name in shipped for entry in entries for _ in entry.cells], np.bool_)
+    corrected_N = p_N.copy()
+    for counted_N in (np.ones_like(shipped_N), shipped_N):
+        for family_N in (counted_N & over_seeds_N, counted_N & ~over_seeds_N):
+            corrected_N[family_N] = corrected(p_N[family_N])
+    rest = iter(corrected_N.tolist())
+    return [
+        replace(entry, cells=tuple(_judged(entry.statement, cell, next(rest)) for cell in entry.cells))
+        for entry in entries
+    ]
 
 
 def subjects(models: Studied, about: About) -> list[Subject]:
@@ -374,14 +364,12 @@ def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
     """A cell with its corrected p-value and verdict."""
     if cell.finding is None:
         return cell
-    finding = cell.finding
-    p_raw = finding.p_value
-    cell = replace(cell, p_value=p)
+    finding, cell = cell.finding, replace(cell, p_value=p)
     if not math.isfinite(finding.value):
         details = [reading.detail for reading in finding.readings if reading.detail]
         shown_detail = f" ({details[0]})" if details else ""
         return replace(cell, reason=f"The number is undefined in these runs{shown_detail}.")
-    if not math.isfinite(p_raw):
+    if not math.isfinite(finding.p_value):
         return replace(cell, reason="The uncertainty of the number is unknown.")
     verdict, reason = _verdict(statement, finding, p)
     if p > LEVEL:
@@ -444,10 +432,8 @@ def depends_on(entry: Entry) -> list[str]:
 
 def _contrast(yes: Sequence[Cell], no: Sequence[Cell], name: str) -> str:
     """Where a statement holds and where it does not, with the numbers; cells are labelled by the field ``name``."""
-    holds, fails = (", ".join(f"{getattr(cell, name)} ({_value(cell)})" for cell in cells) for cells in (yes, no))
-    return f"it {HOLDS} for {holds} and {FAILS} for {fails}"
-
-
-def _value(cell: Cell) -> str:
-    assert cell.finding is not None
-    return f"{cell.finding.value:.3g}".replace("-", "\N{MINUS SIGN}")
+    holds, fails = (
+        ", ".join(f"{getattr(cell, name)} ({cell.finding.value:.3g})" for cell in cells if cell.finding)
+        for cells in (yes, no)
+    )
+    return f"it {HOLDS} for {holds} and {FAILS} for {fails}".replace("(-", "(\N{MINUS SIGN}")

@@ -141,6 +141,9 @@ class ExtremeLayers(SumTest):
     def joins(self) -> str:
         return "seeds"
 
+    def reading(self, sheet: Sheet) -> Reading:
+        return self.joint_reading([[sheet]])
+
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
         means, errors, count = [], [], 0
         for (sheet,) in groups:
@@ -321,6 +324,9 @@ class Correlation(SizeTest):
         count = max(first.count, second.count)
         detail = f"{correlation.count} heads"
         return self.sized(Reading(correlation.rho, stderr, count, detail, attenuation, limits=_OF_CORRELATIONS))
+
+    def reading(self, sheet: Sheet) -> Reading:
+        return self.joint_reading([[sheet]])
 
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
         if self.between is None:

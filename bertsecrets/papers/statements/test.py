@@ -2,7 +2,7 @@
 
 import functools
 import math
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -117,8 +117,12 @@ class Test(Settings, ABC):
     def number(self) -> str:
         """Description of the number: ``called``, or else the kind of test with its settings."""
         settings = self.model_dump(exclude_defaults=True, exclude={"kind", "above", "below", "unit", "tolerance"})
-        told = (f"{key}: {', '.join(map(str, listed(value)))}" for key, value in settings.items())
-        return self.called or f"{self.kind.replace('_', ' ')} ({'; '.join(told)})"
+        told = {
+            key: [f"{name}={wanted}" for name, wanted in value.items()] if isinstance(value, dict) else listed(value)
+            for key, value in settings.items()
+        }
+        words = "; ".join(f"{key}: {', '.join(map(str, values))}" for key, values in told.items())
+        return self.called or f"{self.kind.replace('_', ' ')} ({words})"
 
     def columns_of(self, sheet: Sheet) -> list[Grid]:
         """These columns of one model.
@@ -128,13 +132,13 @@ class Test(Settings, ABC):
         """
         return [sheet.grid(column) for column in self.columns]
 
+    @abstractmethod
     def reading(self, sheet: Sheet) -> Reading:
         """The number of one model.
 
         Raises:
             LackingError: If its runs lack the data for the test.
         """
-        return self.joint_reading([[sheet]])
 
     @property
     def joins(self) -> str:
@@ -145,8 +149,6 @@ class Test(Settings, ABC):
 
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
         """The number of several models, for a test that combines them: one group per seed or task.
-
-        A subclass defines this or :meth:`reading`.
 
         Raises:
             LackingError: If the runs of one lack the data for the test.
