@@ -284,13 +284,6 @@ class _Share:
         self.bf16_BV |= wanted_BV
         self.logits_BVC = torch.where((wanted_BV & ~self.done_BV)[..., None], self.rough_BVC, self.logits_BVC)
 
-    def take(self, other: "_Share", rows_B: Tensor) -> None:
-        """Take over the known logits of some of the examples."""
-        bf16_BV, done_BV = torch.zeros_like(self.bf16_BV), torch.zeros_like(self.done_BV)
-        bf16_BV[rows_B], done_BV[rows_B] = other.bf16_BV, other.done_BV
-        self.fill_bf16(bf16_BV, other.rough_BVC[other.bf16_BV])
-        self.fill(done_BV, other.logits_BVC[other.done_BV])
-
     def tensors(self) -> dict[str, Tensor]:
         """What is saved to a file."""
         return {
@@ -394,10 +387,7 @@ class _Sweep:
         self.engine, self.batches, self.screening = engine, batches, screening
         self.pairs = Pairs(engine)
         self.context, self.store, self.progress = context, store, progress
-        # Separately, because a batch of pilot examples alone would continue with pairs that the pilot does not cover.
-        self.pilot_store = store.of("pilot")
         self.bf16 = in_bf16(context, engine.device.type) if screening.precision == BF16 else None
-        self.pilots: list[_Share | None] = []
         self.shares: list[_Share] = []
         self.near_V = torch.full((len(engine.plan.variants),), -torch.inf, device=float64_device(engine.device))
         self.left = sum(batch.size for batch in batches) * len(engine.plan.variants)
@@ -413,56 +403,52 @@ class _Sweep:
         order = sorted(
             everyone, key=lambda index: (np.random.default_rng([self.screening.seed, index, 1]).random(), index)
         )
-        self.pilot = torch.tensor(order[: self.screening.pilot], device=self.engine.device)
+        pilot = torch.tensor(order[: self.screening.pilot], device=self.engine.device)
+        rest = []
         for batch in self.batches:
-            rows = torch.isin(batch.index_B, self.pilot).nonzero()[:, 0]
-            if not len(rows):
-                self.pilots.append(None)
-                continue
-            share, layers = self._begin(batch.rows(rows), self.pilot_store)
-            share.counted_BV[:] = True
-            if self.bf16 is not None:
-                share.forced_BV |= self._both_BV(share.batch.index_B)
-            if layers is None:
-                self.advance(share.done_BV.numel())
-            else:
-                self._evaluate_above(share, slice(None), share.clean_BC, layers)
-                _keep_share(share, self.pilot_store)
-            self.pilots.append(share)
-        pilots = [share for share in self.pilots if share is not None]
-        squares_V, count_V = self._totals(pilots, lambda share: (share.changes_BV(), share.counted_BV))
+            in_pilot_B = torch.isin(batch.index_B, pilot)
+            if not in_pilot_B.all():
+                rest.append(batch.rows((~in_pilot_B).nonzero()[:, 0]))
+            if in_pilot_B.any():
+                share, layers = self._begin(batch.rows(in_pilot_B.nonzero()[:, 0]))
+                share.counted_BV[:] = True
+                if self.bf16 is not None:
+                    share.forced_BV |= self._both_BV(share.batch.index_B)
+                self._evaluate_first(share, layers)
+        # Later, they are examples like all others.
+        self.batches = rest
+        squares_V, count_V = self._totals(self.shares, lambda share: (share.changes_BV(), share.counted_BV))
         self.usual_V = usual_changes(squares_V / count_V).float().to(torch.float64)
-        for share in pilots:
+        for share in self.shares:
             share.set_scale(self.usual_V)
         if self.bf16 is not None:
-            squares_V, count_V = self._totals(pilots, lambda share: (share.bf16_errors_BV(), share.forced_BV))
+            squares_V, count_V = self._totals(self.shares, lambda share: (share.bf16_errors_BV(), share.forced_BV))
             error_V = bf16_errors(squares_V, count_V, self.pairs.layer_V)
             self.near_V = (self.screening.bf16_reach * error_V).float()
-        self.reach_V = self._reach_V(pilots)[0]
+        self.reach_V = self._reach_V(self.shares)[0]
 
     def take_batches(self) -> None:
-        """Estimate all pairs and evaluate those within reach of the pilot's errors, with one unedited pass per batch.
+        """Estimate the pairs of all other examples and evaluate those within reach of the pilot's errors, with one
+        unedited pass per batch.
 
         The pairs drawn for the audit are evaluated along with them.
         """
-        for batch, pilot in zip(self.batches, self.pilots, strict=True):
-            share, layers = self._begin(batch, self.store)
+        for batch in self.batches:
+            share, layers = self._begin(batch)
             share.set_scale(self.usual_V)
-            rows_B = torch.isin(batch.index_B, self.pilot)
-            share.counted_BV |= rows_B[:, None]
-            if pilot is not None:
-                share.forced_BV[rows_B] = pilot.forced_BV
             self._count(share)
-            if layers is None:
-                self.advance(int(((share.done_BV | share.bf16_BV) & ~rows_B[:, None]).sum()))
-            else:
-                if pilot is not None:
-                    share.take(pilot, rows_B)
-                self._evaluate_above(share, slice(None), share.clean_BC, layers)
-                _keep_share(share, self.store)
-                self._keep(share, layers)
+            self._evaluate_first(share, layers)
             self.advance(int(_AT_ONCE * (~(share.done_BV | share.bf16_BV)).sum()))
-            self.shares.append(share)
+
+    def _evaluate_first(self, share: _Share, layers: list[CleanLayer] | None) -> None:
+        """Evaluate the missing pairs of a batch from its unedited pass; without layers, it is a saved one."""
+        if layers is None:
+            self.advance(int((share.done_BV | share.bf16_BV).sum()))
+        else:
+            self._evaluate_above(share, slice(None), share.clean_BC, layers)
+            _keep_share(share, self.store)
+            self._keep(share, layers)
+        self.shares.append(share)
 
     def take_active(self) -> None:
         """Evaluate the pairs that become active given the errors of evaluated ones, until no more do."""
@@ -570,11 +556,11 @@ class _Sweep:
         squares_V, count_V = totals.compute()
         return squares_V, count_V
 
-    def _begin(self, batch: Batch, store: Store) -> tuple[_Share, list[CleanLayer] | None]:
+    def _begin(self, batch: Batch) -> tuple[_Share, list[CleanLayer] | None]:
         """The estimates of a batch and the layers of its unedited pass; for a saved batch its saved state, without
         layers.
         """
-        saved = store.get(batch.index_B, batch.inputs())
+        saved = self.store.get(batch.index_B, batch.inputs())
         if saved is not None:
             tensors = {name: tensor.to(self.engine.device) for name, tensor in saved.items()}
             share = _Share(batch, self.engine.plan, self.screening, tensors["clean"], tensors["change"])
