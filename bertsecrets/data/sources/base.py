@@ -48,6 +48,9 @@ FORMATS = {
 }
 """Formats by the suffix of a file; a .txt file may have any format."""
 
+_NAMED = 4
+"""Most files that a message lists."""
+
 LONGEST_TEXT = 1_000_000
 """Characters of a row or a text; a tokenizer needs 60 bytes of memory for each."""
 
@@ -85,18 +88,26 @@ class BuiltIn:
 
 
 class SplitFiles:
-    """One file per split; the base of sources that read such files.
+    """Files of splits; the base of sources that read such files.
 
     Args:
         task: Named in messages.
         folder: The folder of the files.
         files: Split -> file name.
+        discovered: Split -> files, where splits are inferred from their names; None if ``files`` names them.
     """
 
-    def __init__(self, task: Task, folder: Path, files: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        folder: Path,
+        files: Mapping[str, str],
+        discovered: Mapping[str, Sequence[Path]] | None = None,
+    ) -> None:
         self.task = task
         self.folder = folder
         self.files = files
+        self.discovered = discovered
         self.notes: list[str] = []
 
     def path(self, split: str) -> Path:
@@ -105,7 +116,27 @@ class SplitFiles:
             raise UserError(f"Unknown split '{split}' of task '{self.task.name}'; {choices(split, self.files)}.")
         return self.folder / self.files[split]
 
+    def paths(self, split: str) -> Sequence[Path]:
+        """The files of a split, logged if they were discovered; raises UserError if there are none."""
+        if self.discovered is None:
+            return [self.path(split)]
+        # A slow import: configurations are checked without Lightning.
+        from pytorch_lightning.utilities import rank_zero_info
+
+        paths = self.discovered.get(split, [])
+        if not paths:
+            raise UserError(
+                f"Folder '{self.folder}' has no file for split '{split}'; add one with {SPLIT_WORDS[split][0]} in its "
+                "name."
+            )
+        names = ", ".join(path.name for path in paths[:_NAMED])
+        more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
+        rank_zero_info(f"Split '{split}' of task '{self.task.name}': {names}{more}")
+        return paths
+
     def has(self, split: str) -> bool:
+        if self.discovered is not None:
+            return bool(self.discovered.get(split))
         path = self.path(split)
         if not os.path.exists(path):
             # A slow import: configurations are checked without Lightning.

@@ -59,25 +59,14 @@ class ConlluSource(SplitFiles):
             raise UserError(f"data.root '{root}' is not a directory; give {_wanted(task.conllu)}.")
         if find_spec("conllu") is None:
             raise UserError("Reading CoNLL-U needs the conllu package; run pip install 'bertsecrets[annotate]'.")
-        super().__init__(task, root / task.conllu.folder, task.conllu.files)
+        folder = root / task.conllu.folder
+        super().__init__(task, folder, task.conllu.files, None if task.conllu.files else _files_of(folder))
         self.layout: ConlluLayout = task.conllu
         self.skip_bad_rows = skip_bad_rows
-        self.discovered = None if task.conllu.files else _files_of(self.folder)
-
-    def has(self, split: str) -> bool:
-        return super().has(split) if self.discovered is None else bool(self.discovered.get(split))
 
     def examples(self, split: str) -> list[Example]:
-        paths = [self.path(split)] if self.discovered is None else self.discovered.get(split, [])
-        if not paths:
-            raise UserError(
-                f"Folder '{self.folder}' has no file for split '{split}'; add one with {SPLIT_WORDS[split][0]} in its "
-                "name."
-            )
-        if self.discovered is not None:
-            rank_zero_info(f"Split '{split}' of task '{self.task.name}': {', '.join(path.name for path in paths)}")
         examples: list[Example] = []
-        for path in paths:
+        for path in self.paths(split):
             advice = f"data.root must contain {self.layout.folder}/{path.name}"
             sentences = list(read_conllu(path, self.skip_bad_rows, advice, self.notes))
             if not sentences:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bertsecrets.data.example import Annotation, Word
 from bertsecrets.data.sources.base import numbered_lines
 from bertsecrets.data.sources.conllu import ESCAPED
-from bertsecrets.data.sources.coreference.mentions import Span, annotated
+from bertsecrets.data.sources.coreference.mentions import Span, annotated, word_set
 from bertsecrets.errors import UserError
 from bertsecrets.settings import shown
 
@@ -18,37 +18,7 @@ _LEAST_COLUMNS = 5
 _BRACKET = re.compile(r"(\(?)(\d+)(\)?)")
 _NONE = ("", "-", "_")
 
-_NO_SPACE_BEFORE = frozenset(
-    [
-        ".",
-        ",",
-        ";",
-        ":",
-        "?",
-        "!",
-        ")",
-        "]",
-        "}",
-        "%",
-        "'",
-        "’",
-        "”",
-        "'s",
-        "’s",
-        "n't",
-        "n’t",
-        "'ll",
-        "’ll",
-        "'re",
-        "’re",
-        "'ve",
-        "’ve",
-        "'d",
-        "’d",
-        "'m",
-        "’m",
-    ]
-)
+_NO_SPACE_BEFORE = word_set(". , ; : ? ! ) ] } % ' ’ ” 's ’s n't n’t 'll ’ll 're ’re 've ’ve 'd ’d 'm ’m")
 _NO_SPACE_AFTER = frozenset(["(", "[", "{", "$", "“", "‘"])
 
 

@@ -8,190 +8,49 @@ from typing import NamedTuple
 from bertsecrets.data.example import Annotation, Mention, MentionKind, Word
 from bertsecrets.data.pronouns import PRONOUNS
 
-_ENDS_A_HEAD = frozenset(
-    [
-        "about",
-        "above",
-        "across",
-        "after",
-        "against",
-        "along",
-        "amid",
-        "among",
-        "amongst",
-        "around",
-        "as",
-        "at",
-        "before",
-        "behind",
-        "below",
-        "beneath",
-        "beside",
-        "between",
-        "beyond",
-        "by",
-        "down",
-        "during",
-        "else",
-        "for",
-        "from",
-        "in",
-        "inside",
-        "into",
-        "like",
-        "near",
-        "of",
-        "off",
-        "on",
-        "out",
-        "outside",
-        "over",
-        "round",
-        "since",
-        "than",
-        "that",
-        "through",
-        "throughout",
-        "till",
-        "to",
-        "toward",
-        "towards",
-        "under",
-        "unlike",
-        "until",
-        "up",
-        "upon",
-        "when",
-        "where",
-        "which",
-        "who",
-        "whom",
-        "whose",
-        "with",
-        "within",
-        "without",
-        "worth",
-    ]
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+_ENDS_A_HEAD = word_set(
+    "about above across after against along amid among amongst around as at before behind below beneath beside "
+    "between beyond by down during else for from in inside into like near of off on out outside over round since "
+    "than that through throughout till to toward towards under unlike until up upon when where which who whom whose "
+    "with within without worth"
 )
 """Words that start a postmodifier: prepositions, particles and relative pronouns."""
 
-_AFTER_A_HEAD = frozenset(
-    [
-        "i",
-        "you",
-        "he",
-        "she",
-        "it",
-        "we",
-        "they",
-        "myself",
-        "yourself",
-        "himself",
-        "herself",
-        "itself",
-        "ourselves",
-        "yourselves",
-        "themselves",
-    ]
+_AFTER_A_HEAD = word_set(
+    "i you he she it we they myself yourself himself herself itself ourselves yourselves themselves"
 )
 """Pronouns that start a relative clause without a relative pronoun ("the reason he refused"), or emphasise ("the king
 himself").
 """
 
-_BEFORE_A_PRONOUN = frozenset(["and", "or", "nor", "but", "both", "either", "neither", "all", ",", "-"])
+_BEFORE_A_PRONOUN = word_set("and or nor but both either neither all , -")
 """Words after which such a pronoun belongs to the head, as in "you and I"."""
 
-_INDEFINITE = frozenset(
-    [
-        "a",
-        "an",
-        "my",
-        "your",
-        "his",
-        "her",
-        "its",
-        "our",
-        "their",
-        "this",
-        "that",
-        "these",
-        "those",
-        "some",
-        "any",
-        "no",
-    ]
-)
+_INDEFINITE = word_set("a an my your his her its our their this that these those some any no")
 _DETERMINERS = _INDEFINITE | {"the"}
 _ARTICLES = frozenset(["a", "an", "the"])
 
-_BEFORE_A_DETERMINER = _BEFORE_A_PRONOUN | frozenset(
-    [
-        "half",
-        "such",
-        "many",
-        "what",
-        "quite",
-        "nearly",
-        "only",
-        "even",
-        "not",
-        "twice",
-        "rather",
-        "too",
-        "so",
-        "as",
-        "most",
-        "double",
-        "about",
-        "almost",
-        "also",
-        "far",
-        "just",
-        "later",
-        "maybe",
-        "perhaps",
-        "still",
-        "than",
-        "then",
-        "a",
-        "an",
-        "the",
-    ]
+_BEFORE_A_DETERMINER = _BEFORE_A_PRONOUN | word_set(
+    "half such many what quite nearly only even not twice rather too so as most double about almost also far just "
+    "later maybe perhaps still than then a an the"
 )
 """Words after which a determiner does not start a clause or an apposition, as in "all the king's men", "just some guy".
 """
 
 _CONJUNCTIONS = frozenset(["and", "or", "nor", "but"])
 
-_AFTER_COMMA = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "his",
-        "her",
-        "its",
-        "their",
-        "my",
-        "your",
-        "our",
-        "one",
-        "who",
-        "whom",
-        "whose",
-        "which",
-        "of",
-        "in",
-        "at",
-    ]
-)
+_AFTER_COMMA = word_set("a an the his her its their my your our one who whom whose which of in at")
 """Words that start an apposition or a relative clause after a comma, rather than another adjective."""
 
 _POSSESSIVE = frozenset({"'s", "’s", "'", "’", "s'"})
-_SUFFIXES = frozenset(["jr", "jr.", "sr", "sr.", "esq", "esq.", "ii", "iii", "iv", "m.d.", "ph.d."])
-_NOT_PARTICIPLES = frozenset(
-    ["being", "building", "evening", "hatred", "hundred", "kindred", "morning", "something", "thing", "wedding"]
-)
+_SUFFIXES = word_set("jr jr. sr sr. esq esq. ii iii iv m.d. ph.d.")
+_NOT_PARTICIPLES = word_set("being building evening hatred hundred kindred morning something thing wedding")
 _CLAUSE_TAGS = ("IN", "TO", "WDT", "WP", "WRB")
 _BEFORE_A_PARTICIPLE = ("HYPH", "POS", "CC", "CD")
 """Tags after which, adverbs aside, a participle modifies what follows: "a tree - lined road", "the king 's beloved

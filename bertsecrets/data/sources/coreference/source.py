@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
+from pytorch_lightning.utilities import rank_zero_warn
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import SPLIT_WORDS, SplitFiles, split_by_name
+from bertsecrets.data.sources.base import SplitFiles, split_by_name
 from bertsecrets.data.sources.coreference.conll import Document, read_conll
 from bertsecrets.data.sources.coreference.gap import read_gap
 from bertsecrets.data.task import Task
@@ -15,7 +15,6 @@ from bertsecrets.errors import UserError
 _DEMO = Path(__file__).resolve().parents[2] / "demo"
 _ENDINGS = ("conll", ".tsv")
 _READERS: dict[str, Callable[[Path], Iterator[Document]]] = {".tsv": read_gap}
-_NAMED = 4
 
 
 class CoreferenceSource(SplitFiles):
@@ -42,26 +41,14 @@ class CoreferenceSource(SplitFiles):
         root = _DEMO if root is None else root
         if not root.is_dir():
             raise UserError(f"data.root '{root}' is not a directory; give a folder of CoNLL-2012 or GAP files.")
-        super().__init__(task, root / task.coreference.folder, {})
+        folder = root / task.coreference.folder
+        super().__init__(task, folder, {}, _files_of(folder))
         self.skip_bad_rows = skip_bad_rows
-        self.discovered = _files_of(self.folder)
-
-    def has(self, split: str) -> bool:
-        return bool(self.discovered.get(split))
 
     def examples(self, split: str) -> list[Example]:
-        paths = self.discovered.get(split, [])
-        if not paths:
-            raise UserError(
-                f"Folder '{self.folder}' has no file for split '{split}'; add one with {SPLIT_WORDS[split][0]} in its "
-                "name."
-            )
-        names = ", ".join(path.name for path in paths[:_NAMED])
-        more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
-        rank_zero_info(f"Split '{split}' of task '{self.task.name}': {names}{more}")
         examples: list[Example] = []
         bad: list[str] = []
-        for path in paths:
+        for path in self.paths(split):
             before = len(examples) + len(bad)
             for text, annotation, error in _READERS.get(path.suffix, read_conll)(path):
                 if annotation is not None:
