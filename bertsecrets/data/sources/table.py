@@ -472,7 +472,7 @@ def read_csv(
     rows = datasets.Dataset.from_dict(cells)
     table = _usable(path, {**cells, _MORE: more}, filled, lambda row: f"{path}:{records[row][0]}", skip_bad_rows, rows)
     label = list(needed)[-1]
-    labels, place = set(table.rows[label]), header.index(label)
+    labels, place = set(table.rows.unique(label)), header.index(label)
     inside = [line.split(separator) for begin, end, _ in records for line in lines[begin : end - 1]]
     alike = sum(len(fields) == len(header) and fields[place].strip() in labels for fields in inside)
     if alike:
