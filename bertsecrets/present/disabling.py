@@ -83,6 +83,11 @@ _RULED_OUT = (
     "intervals may reach further."
 )
 
+_SUBLAYERS = (
+    "A disabled sublayer adds nothing to its input. A block is a layer's attention and feed-forward sublayer; without "
+    "it the input passes through."
+)
+
 ONE_SIDED = "The interval of a needed head or layer may just reach 0, because the test of a loss is one-sided."
 
 
@@ -122,15 +127,23 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
     tables: list[Table] = []
     blocks: list[FigureBlock] = []
     if swept is not None and metric == metrics[0]:
-        paragraphs.append(_disabled_in_words(swept, rows))
+        sublayers_too = any(KINDS[row["kind"]].done for row in rows)
+        of_heads = f"The output of a disabled head is {swept.words}." if any(row["num_heads"] for row in rows) else ""
+        paragraphs.append(" ".join(filter(None, [of_heads, _SUBLAYERS * sublayers_too])))
     for kind in dict.fromkeys(row["kind"] for row in rows):
         of_kind = with_values(rows, kind=kind)
         excluded = spared.excluded if spared is not None and kind == HEAD.name else None
         first, *others = _kind_in_words(of_kind, swept, several=len(metrics) > 1, excluded=excluded)
-        findings.append(first if findings else f"{first}{_more_examples(of_kind, beside)}")
+        power = only(beside, Power, mode=mode, metric=metric)
+        unsettled = any(row["verdict"] == INCONCLUSIVE for row in _defined(of_kind))
+        if power is not None and unsettled and kind == HEAD.name and not findings:
+            first += f" {settling_in_words(power)}"
+        findings.append(first)
         if kind == HEAD.name and (rises := rises_in_words(of_kind, joint_verdicts(of_kind), [metric])):
-            disagree = any(map(raises_loss, of_kind))
-            findings.append(f"{rises} {_precedence(metric)}" if disagree else rises)
+            if any(map(raises_loss, of_kind)):
+                moves = ", because it also changes where no prediction does" * of_classes(metric)
+                rises += f" {upper_first(metric_label(metric))} takes precedence; the loss is more sensitive{moves}."
+            findings.append(rises)
         if others:
             paragraphs.append(" ".join([f"{upper_first(KINDS[kind].plural)}:", *others]))
         tables.append(_table(of_kind))
@@ -174,18 +187,6 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
     return Section(title, findings, paragraphs, tables, blocks, summary=summary)
 
 
-def _disabled_in_words(swept: Swept, rows: Sequence[Row]) -> str:
-    sentences = []
-    if any(row["num_heads"] for row in rows):
-        sentences.append(f"The output of a disabled head is {swept.words}.")
-    if any(KINDS[row["kind"]].done for row in rows):
-        sentences.append(
-            "A disabled sublayer adds nothing to its input. A block is a layer's attention and feed-forward sublayer; "
-            "without it the input passes through."
-        )
-    return " ".join(sentences)
-
-
 def _kind_in_words(
     rows: Sequence[Row], swept: Swept | None, *, several: bool, excluded: float | None = None
 ) -> list[str]:
@@ -216,11 +217,17 @@ def _kind_in_words(
     else:
         costs = f"None of {subject} costs more than" if len(rows) > 1 else f"{only_one} costs at most"
         first = f"{costs} {most} {unit_of(rows[0]['metric'])} of {metric}"
+    worst = min(defined, key=lambda row: row["delta"])
+    largest = f"none lowers {metric} on these examples"
+    if worst["delta"] < 0:
+        within = worst["significant"] and worst["verdict"] == DISPENSABLE
+        chance = "is significant but within the margin" if within else "may be chance"
+        largest = f"the largest loss, {kind.label_of(worst)} at {points_in_words(worst)}, {chance}"
     parts = [
         first,
         f"{spared} {WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])})" if spared else "",
         f"{unknown} {have(unknown)} no verdict" if unknown else "",
-        "" if needed else _largest_loss(defined, metric),
+        "" if needed else largest,
     ]
     first = f"{'; '.join(filter(None, parts))}."
     if len(defined) < len(rows):
@@ -277,18 +284,6 @@ def ruled_out_in_words(row: Row) -> str:
     if margin is None:
         return "not judged, as the run has no margin"
     return f"a loss of {points(margin, unit_of(row['metric']))} or more is ruled out"
-
-
-def _largest_loss(defined: Sequence[Row], metric: str) -> str:
-    worst = min(defined, key=lambda row: row["delta"])
-    name = KINDS[worst["kind"]].label_of(worst)
-    if worst["delta"] >= 0:
-        return f"none lowers {metric} on these examples"
-    within = worst["significant"] and worst["verdict"] == DISPENSABLE
-    return (
-        f"the largest loss, {name} at {points_in_words(worst)}, "
-        f"{'is significant but within the margin' if within else 'may be chance'}"
-    )
 
 
 def points_in_words(row: Row) -> str:
@@ -370,19 +365,6 @@ def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Se
     some = "All" if spared == len(raising) else f"{spared} of the {len(raising)}"
     also = f" {some} can be spared by {by}." if spared and len(raising) > 1 else ""
     return f"{first} {are(len(raising))}{most} {named}.{also}"
-
-
-def _precedence(metric: str) -> str:
-    """Which verdict counts if the metric and the mean loss disagree."""
-    moves = ", because it also changes where no prediction does" * of_classes(metric)
-    return f"{upper_first(metric_label(metric))} takes precedence; the loss is more sensitive{moves}."
-
-
-def _more_examples(rows: Sequence[Row], beside: Sequence[Any]) -> str:
-    """How many examples would settle more heads, after a space; empty if all are settled or nothing was simulated."""
-    power = only(beside, Power, mode=rows[0]["mode"], metric=rows[0]["metric"])
-    unknown = any(row["verdict"] == INCONCLUSIVE for row in _defined(rows))
-    return f" {settling_in_words(power)}" if power is not None and unknown and rows[0]["kind"] == HEAD.name else ""
 
 
 def settling_in_words(power: Power) -> str:
