@@ -354,7 +354,11 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
         ),
         "worst layer": lambda label: f"layer {worst[label]}",
         "points": lambda label: number(costs[label], 1, signed=True),
-        "layers needed over seeds": lambda label: _needed_layers(measured[label]),
+        "layers needed over seeds": lambda label: (
+            ", ".join(map(str, np.flatnonzero(measured[label].needed_LH[:, 0]))) or "none"
+            if measured[label].judged
+            else MISSING
+        ),
     }
     findings, tables = _over_seeds(judged, "layer" if kind is LAYER else kind.singular)
     return Section(
@@ -364,8 +368,3 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
         [table(list(measured), columns), *tables],
         [figure],
     )
-
-
-def _needed_layers(effect: Effects) -> str:
-    needed = ", ".join(str(layer) for layer in np.flatnonzero(effect.needed_LH[:, 0])) or "none"
-    return needed if effect.judged else MISSING

@@ -5,7 +5,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from bertsecrets.doors import error_text, load_named, offers
@@ -66,33 +66,25 @@ def presenter_of(declaration: Declaration, trusted: Sequence[str] = ()) -> Prese
 def _guarded(presenter: Presenter, name: str) -> Presenter:
     """Another package's presenter, whose errors do not prevent the page."""
 
-    def guarded(part: Callable[..., Any], otherwise: Callable[[Any, str], Any]) -> Callable[..., Any]:
+    def guarded(part: str) -> Callable[[Any], Any]:
         def made(found: Any) -> Any:
             try:
-                return part(found)
+                return getattr(presenter, part)(found)
             except (RecordError, MissingColumnError):
                 # Errors of the run's files, which pages report themselves.
                 raise
             except Exception as error:
                 # The package can raise anything; a page reports the failure.
-                return otherwise(
-                    found, f"The presenter '{name}' failed ({error_text(error)}); correct it, and rebuild the page."
-                )
+                advice = f"The presenter '{name}' failed ({error_text(error)}); correct it, and rebuild the page."
+            if part in ("section", "comparison"):
+                shown = found if part == "section" else next(iter(found.replicates.values()))
+                return Section(shown.title, paragraphs=[advice])
+            _log.warning(advice)
+            return {}
 
         return made
 
-    def nothing(found: Any, advice: str) -> Mapping[str, Any]:
-        _log.warning(advice)
-        return {}
-
-    return Presenter(
-        guarded(presenter.section, lambda view, advice: Section(view.title, paragraphs=[advice])),
-        guarded(
-            presenter.comparison,
-            lambda compared, advice: Section(next(iter(compared.replicates.values())).title, paragraphs=[advice]),
-        ),
-        *(guarded(part, nothing) for part in (presenter.classes, presenter.scalars, presenter.curves)),
-    )
+    return Presenter(*(guarded(part.name) for part in fields(Presenter)))
 
 
 def _named(name: str, kind: str, trusted: Sequence[str]) -> object:

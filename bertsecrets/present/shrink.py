@@ -151,9 +151,8 @@ def _command(run: Run, **values: Any) -> str:
 def _command_of(run: Run, smaller: Smaller) -> str:
     """The command that reproduces this model; a failed model passes with the smallest loss that can be excluded."""
     later = float(np.max([test.bound_later for test in smaller.tests]))
-    if smaller.attempt.ruled_out or not math.isfinite(later):
-        return _command(run, speedup=smaller.attempt.asked)
-    return _command(run, speedup=smaller.attempt.asked, max_loss=rounded_up(later))
+    failed = not smaller.attempt.ruled_out and math.isfinite(later)
+    return _command(run, speedup=smaller.attempt.asked, **({"max_loss": rounded_up(later)} if failed else {}))
 
 
 def _steps(run: Run, shrunk: Shrunk) -> list[NextStep]:

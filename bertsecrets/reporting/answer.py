@@ -83,22 +83,14 @@ def changed_and_needed(views: Mapping[str, MeasureView]) -> ChangedAndNeeded | N
     for row in rows:
         effect_LH[row["layer"], row["head"]] = row["loss_change"] if by_loss else 100 * row["delta"]
     correlation = rank_correlation(1 - cosine_LH, effect_LH)
-    drift_N = np.array([1 - cosine_LH[row["layer"], row["head"]] for row in rows])
-    effect_N = np.array([effect_LH[row["layer"], row["head"]] for row in rows])
-    defined_N = np.isfinite(drift_N) & np.isfinite(effect_N)
-    drift_N, effect_N = drift_N[defined_N], effect_N[defined_N]
-    rows = [row for row, defined in zip(rows, defined_N, strict=True) if defined]
+    defined_LH = np.isfinite(cosine_LH) & np.isfinite(effect_LH)
+    rows = [row for row in rows if defined_LH[row["layer"], row["head"]]]
+    drift_N, effect_N = (
+        np.array([value_LH[row["layer"], row["head"]] for row in rows]) for value_LH in (1 - cosine_LH, effect_LH)
+    )
     if not rows or not np.ptp(drift_N) or not np.ptp(effect_N):
         return None
     return ChangedAndNeeded(drift_N, effect_N, by_loss, rows, correlation)
-
-
-def _why_unrelated(cosine_LH: NDArray[np.float64], rows: Sequence[Row]) -> str:
-    if len(rows) != cosine_LH.size:
-        return "not all heads were disabled"
-    if len({row["delta"] for row in rows}) == 1:
-        return "disabling any head changes the score equally, or not at all"
-    return "drift is the same for all heads"
 
 
 def answers(
@@ -118,11 +110,14 @@ def answers(
         return []
     rows = disabled.first
     related = changed_and_needed(views)
-    relation = (
-        f"Whether the heads that changed are needed is unknown: {_why_unrelated(views['drift'].value('cosine'), rows)}."
-        if related is None
-        else related.in_words
+    why = (
+        "not all heads were disabled"
+        if len(rows) != views["drift"].value("cosine").size
+        else "disabling any head changes the score equally, or not at all"
+        if len({row["delta"] for row in rows}) == 1
+        else "drift is the same for all heads"
     )
+    relation = f"Whether the heads that changed are needed is unknown: {why}." if related is None else related.in_words
     power = only(found(views["ablation"].run, Power), Power, mode=rows[0]["mode"], metric=rows[0]["metric"])
     needed = [
         _needed_in_words(disabled, power),
