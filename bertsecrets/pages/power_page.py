@@ -239,13 +239,11 @@ def _seeds_in_words(planned: Planned, costs: Costs | None) -> str:
         )
     if not any(planned.undecided[seeds] for seeds in several):
         return "Over seeds, each head has a verdict as well."
-    cheapest = min(
-        several,
-        key=lambda seeds: (
-            seeds * several[seeds] if costs is None else costs.of(planned, seeds, several[seeds]),
-            seeds,
-        ),
-    )
+    cost = {
+        seeds: seeds * examples if costs is None else costs.of(planned, seeds, examples)
+        for seeds, examples in several.items()
+    }
+    cheapest = min(several, key=lambda seeds: (cost[seeds], seeds))
     count = round(planned.undecided[cheapest])
     open_heads = f"{counted(count, 'head')} {have(count)}"
     them = "it" if count == 1 else f"{POWER:.0%} of them"

@@ -103,8 +103,7 @@ def refusals(text: str, losses: Sequence[Loss]) -> list[str]:
                 f"fail_if is '{condition}', but this run tests {listed(known) or 'no loss of score'}; "
                 "name what it tests, or run an analysis that tests it."
             )
-        refused = [loss for loss in of_metric if condition.refuses(loss.bound)]
-        if refused:
+        if refused := [loss for loss in of_metric if condition.refuses(loss.bound)]:
             worst = max(refused, key=lambda loss: np.inf if np.isnan(loss.bound) else loss.bound)
             label = metric_label(condition.metric)
             points = f"{number(rounded_up(worst.bound), 1)} {unit_of(condition.metric)} of {label}"

@@ -109,20 +109,11 @@ def firsts(sections: Iterable[Section]) -> list[str]:
 def _picture(found: Found, leads: Mapping[str, Section]) -> Overview | None:
     """The grid of heads; without verdicts, the first findings stand next to it."""
     sections = {**leads, **found.sections}.values()
-    screen = overview(found.run, found.scores, found.disabled, found.heads, _first_head(sections))
+    heads = (part.head for section in sections for part in section.flat() if part.head is not None)
+    screen = overview(found.run, found.scores, found.disabled, found.heads, next(heads, None))
     if screen is None or found.disabled is not None:
         return screen
     return replace(screen, notes=[*firsts(sections)[: 1 + len(leads)], *screen.notes])
-
-
-def _first_head(sections: Iterable[Section]) -> tuple[int, int] | None:
-    """The first highlighted head, or the first head that a section is about; None without any."""
-    for section in sections:
-        if section.highlights is not None and section.highlights.heads:
-            return section.highlights.heads[0].layer, section.highlights.heads[0].head
-        if (head := next((part.head for part in section.flat() if part.head is not None), None)) is not None:
-            return head
-    return None
 
 
 def _analysis_title(found: Found, leads: Mapping[str, Section]) -> str:

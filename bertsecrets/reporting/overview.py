@@ -173,7 +173,7 @@ class DisabledHeads:
                 second = f"the {len(self.spared):,} that can be spared cost {self._together()}"
         else:
             first = self._cheap_heads() if self.spared else self._no_head()
-        return _sentence(f"{first}; {second}" if second else first)
+        return upper_first(f"{first}; {second}." if second else f"{first}.")
 
     def _together(self) -> str:
         """The joint cost or gain, in points, of all heads that can be spared; empty if it was not measured."""
@@ -440,9 +440,8 @@ def overview(
         ]
         for head in heads.heads
     }
-    summary = scores_in_words(scores)
     return Overview(
-        summary=summary,
+        summary=scores_in_words(scores),
         notes=[]
         if disabled is None
         else [
@@ -690,10 +689,6 @@ def _right_example(run: Run) -> Sequence[str]:
 
 def _counted(count: int) -> str:
     return _COUNTED[count] if count < len(_COUNTED) else str(count)
-
-
-def _sentence(text: str) -> str:
-    return f"{upper_first(text)}."
 
 
 def _extreme(column: HeadColumn) -> tuple[int, int]:
