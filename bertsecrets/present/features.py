@@ -59,7 +59,7 @@ def features_section(view: MeasureView) -> Section | None:
     sentence, head = _furthest_above_random(view, {name: above[name] for name in words})
     return Section(
         view.title,
-        [*_special_in_words(view, special), *sentence],
+        [*([_special_in_words(view, special)] if special else ()), *sentence],
         [
             "Each number is the largest mean attention that a token with the feature receives, averaged over the "
             "examples with such a token (Kovaleva et al. 2019, section 4.4). The largest of several tokens exceeds "
@@ -69,7 +69,7 @@ def features_section(view: MeasureView) -> Section | None:
             "all heads and features."
         ],
         [table(names, columns, "Features, over all heads, compared with random words")],
-        [*_special_figures(view, special), *_word_figure(view, words)],
+        [*(_special_figures(view, special) if special else ()), *([_word_figure(view, words)] if words else ())],
         head=head,
     )
 
@@ -106,7 +106,7 @@ def pairs_section(view: MeasureView) -> Section | None:
     sentence, head = _furthest_beyond(view, beyond)
     return Section(
         view.title,
-        [*_from_cls_in_words(view, from_cls), *sentence],
+        [*([_from_cls_in_words(view, from_cls)] if from_cls else ()), *sentence],
         [
             "The largest attention between neighbours says little about syntax: a head that attends to the next "
             "token finds most verbs of a subject (Kovaleva et al. 2019, section 4.5). “Beyond position” is the mean "
@@ -117,7 +117,7 @@ def pairs_section(view: MeasureView) -> Section | None:
             f"{LEVEL:.0%} over all heads and kinds of words."
         ],
         [table(pairs, columns, caption)] if pairs else [],
-        [*_cls_figure(view, from_cls), *_pair_figures(view, beyond)],
+        [*([_cls_figure(view, from_cls)] if from_cls else ()), *(_pair_figures(view, beyond) if beyond else ())],
         head=head,
     )
 
@@ -164,14 +164,12 @@ def _ratio(view: MeasureView, name: str) -> Array:
     return ratio_LH
 
 
-def _special_in_words(view: MeasureView, special: Sequence[str]) -> list[str]:
+def _special_in_words(view: MeasureView, special: Sequence[str]) -> str:
     """The layers that attend most to special tokens."""
-    if not special:
-        return []
     mean_L = {name: np.nanmean(view.value(name), 1) for name in special}
     if len(view.value(special[0])) == 1:
         received = listed([f"{SPECIAL[name]} {number(means[0])}" for name, means in mean_L.items()])
-        return [f"In the only layer, tokens give {received} of their attention to special tokens on average."]
+        return f"In the only layer, tokens give {received} of their attention to special tokens on average."
     peaks = {name: int(np.nanargmax(means)) for name, means in mean_L.items()}
     told = [
         f"{SPECIAL[name]} equally in all layers ({number(means[0])})"
@@ -183,7 +181,7 @@ def _special_in_words(view: MeasureView, special: Sequence[str]) -> list[str]:
     if len(special) == 2 and peaks["cls"] != peaks["sep"]:
         which = "the paper's order" if peaks["cls"] < peaks["sep"] else "not the paper's order"
         order = f"; that is {which}, [CLS] early and [SEP] late, but differences between layers are not tested"
-    return [f"Mean attention is highest to {listed(told)}{order}."]
+    return f"Mean attention is highest to {listed(told)}{order}."
 
 
 def _furthest_above_random(view: MeasureView, above: Masks) -> tuple[list[str], tuple[int, int] | None]:
@@ -208,17 +206,15 @@ def _furthest_above_random(view: MeasureView, above: Masks) -> tuple[list[str], 
     return [f"{sentence} {like}".strip()], top
 
 
-def _from_cls_in_words(view: MeasureView, from_cls: Sequence[str]) -> list[str]:
+def _from_cls_in_words(view: MeasureView, from_cls: Sequence[str]) -> str:
     """The main targets of [CLS] in the last layer."""
-    if not from_cls:
-        return []
     means = {name: float(np.nanmean(view.value(name)[-1])) for name in from_cls}
     told = [
         f"{feature_label(name.removeprefix(CLS_TO))} ({number(means[name])}; random words get "
         f"{number(float(np.nanmean(view.value(name + RANDOM)[-1])))})"
         for name in sorted(means, key=lambda name: -means[name])[:2]
     ]
-    return [f"In the last layer, the mean attention of [CLS] over heads is highest to {', then to '.join(told)}."]
+    return f"In the last layer, the mean attention of [CLS] over heads is highest to {', then to '.join(told)}."
 
 
 def _furthest_beyond(view: MeasureView, beyond: Masks) -> tuple[list[str], tuple[int, int] | None]:
@@ -240,8 +236,6 @@ def _furthest_beyond(view: MeasureView, beyond: Masks) -> tuple[list[str], tuple
 
 
 def _special_figures(view: MeasureView, special: Sequence[str]) -> list[FigureBlock]:
-    if not special:
-        return []
     title = "Attention to special tokens, by layer"
     shared = {"unit": "mean attention received", "note": sample_size([view.count(name) for name in special])}
     return [
@@ -266,15 +260,13 @@ def _special_figures(view: MeasureView, special: Sequence[str]) -> list[FigureBl
     ]
 
 
-def _word_figure(view: MeasureView, words: Sequence[str]) -> list[FigureBlock]:
-    if not words:
-        return []
+def _word_figure(view: MeasureView, words: Sequence[str]) -> FigureBlock:
     title = "Attention to words, as a multiple of attention to random words"
     panels = [
         HeadPanel(_panel(view, name, feature_label(name)), np.log2(np.maximum(_ratio(view, name), 2.0**_LOWEST)))
         for name in words
     ]
-    figure = block(
+    return block(
         f"{view.name}_words",
         title,
         head_panels,
@@ -287,15 +279,12 @@ def _word_figure(view: MeasureView, words: Sequence[str]) -> list[FigureBlock]:
             float(power): f"{2**power}×" if power >= 0 else f"1/{2**-power}×" for power in range(_LOWEST, -_LOWEST + 1)
         },
     )
-    return [figure]
 
 
-def _cls_figure(view: MeasureView, from_cls: Sequence[str]) -> list[FigureBlock]:
-    if not from_cls:
-        return []
+def _cls_figure(view: MeasureView, from_cls: Sequence[str]) -> FigureBlock:
     last_RH = np.stack([view.value(name)[-1] for name in from_cls])
     title = f"What [CLS] attends to in the last layer ({len(view.value(from_cls[0])) - 1})"
-    figure = block(
+    return block(
         f"{view.name}_cls",
         title,
         heatmap,
@@ -306,12 +295,9 @@ def _cls_figure(view: MeasureView, from_cls: Sequence[str]) -> list[FigureBlock]
         limits=(0.0, max(0.5, float(np.nanmax(last_RH)))),
         rows=[feature_label(name.removeprefix(CLS_TO)) for name in from_cls],
     )
-    return [figure]
 
 
 def _pair_figures(view: MeasureView, beyond: Masks) -> list[FigureBlock]:
-    if not beyond:
-        return []
     titles = {name: _panel(view, name, pair_label(name)) for name in beyond}
     counts = sample_size([view.count(name) for name in beyond])
     return [
