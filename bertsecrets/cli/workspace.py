@@ -120,14 +120,14 @@ def _parts() -> list[tuple[str, str, list[Any], bool]]:
         ),
         (
             "Which heads matter",
-            "Change in score when a head is disabled, in percentage points; effects that may be due to chance are "
-            "pale. The heads that changed need not be the heads that matter.",
+            "Change in score when a head is disabled, in hundredths (of accuracy: percentage points); effects that may "
+            "be due to chance are pale. The heads that changed need not be the heads that matter.",
             [*bars, *_pictures(_EFFECT_PICTURES, first=1)],
             True,
         ),
         (
             "How many heads can be pruned",
-            "Change in score, in percentage points, by the number of heads kept.",
+            "Change in score, in hundredths (of accuracy: percentage points), by the number of heads kept.",
             _line_plots([{"title": "change in score by heads kept", "metric_regex": f"^{CHANGE_OF}"}], KEPT_AXIS),
             True,
         ),

@@ -40,7 +40,7 @@ from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.disabled import latest_rows
 from bertsecrets.results.files import in_command, write_text
-from bertsecrets.results.formatting import counted, have, number, points
+from bertsecrets.results.formatting import counted, have, points
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
@@ -193,7 +193,7 @@ def _facts(planned: Planned) -> list[tuple[str, str]]:
         ("heads", str(len(pilot.layers))),
         ("without a verdict", f"{planned.undecided[1]:.0f}"),
         ("metric", pilot.metric.name),
-        ("margin", points(pilot.margin)),
+        ("margin", points(pilot.margin, pilot.metric.unit)),
     ]
 
 
@@ -215,7 +215,7 @@ def answer(planned: Planned, costs: Costs | None = None) -> str:
             f"{pilot.count:,}{_time(planned, costs, 1, examples)}."
             if math.isfinite(examples)
             else f"Even {planned.sizes[-1]:,} examples settle less than {share}: losses near the margin of "
-            f"{points(pilot.margin)} need very many; a larger margin needs fewer (margin=2)."
+            f"{points(pilot.margin, pilot.metric.unit)} need very many; a larger margin needs fewer (margin=2)."
         )
     return f"{first} {_seeds_in_words(planned, costs)}"
 
@@ -318,7 +318,7 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
 
 def _goals(planned: Planned) -> Section:
     pilot = planned.pilot
-    margin = points(pilot.margin)
+    margin = points(pilot.margin, pilot.metric.unit)
     flips, set_flips = (
         (f" but changes {100 * share:.1f} % of the predictions" for share in (typical_flips(pilot), pilot.set_flips))
         if pilot.of_classes
@@ -327,7 +327,7 @@ def _goals(planned: Planned) -> Section:
     meaning = {
         NEEDED: f"{WORDS[NEEDED]}: a head that loses {margin}",
         SPARED: f"{WORDS[DISPENSABLE]}: a head that loses nothing{flips}",
-        REDUNDANT: f"redundant: two such heads that lose {number(100 * GROUP_LOSS * pilot.margin, 1)} points "
+        REDUNDANT: f"redundant: two such heads that lose {points(GROUP_LOSS * pilot.margin, pilot.metric.unit)} "
         f"together, among {pilot.groups} groups",
         RANKS: f"a rank correlation of {CORRELATION:g} within layers with the true effects, over {len(pilot.layers)} "
         "heads",
@@ -374,8 +374,8 @@ def _examples_in_words(examples: float, planned: Planned, purpose: str) -> str:
 
 
 def _note(pilot: Pilot) -> str:
-    seeds = len(pilot.change_SV)
-    return f"simulated from {pilot.count:,} examples of {counted(seeds, 'run')}; margin {points(pilot.margin)}"
+    runs, margin = counted(len(pilot.change_SV), "run"), points(pilot.margin, pilot.metric.unit)
+    return f"simulated from {pilot.count:,} examples of {runs}; margin {margin}"
 
 
 def _percent(power: float) -> str:

@@ -298,13 +298,13 @@ def change_in_words(change: Estimate, unit: str = "points") -> str:
 
 def smallest_loss_in_words(rows: Sequence[Row]) -> str:
     """The smallest detectable loss, as a sentence that begins in lower case."""
-    reach = _reach(rows)
+    reach, unit = _reach(rows), unit_of(rows[0]["metric"])
     few, many = (limit(row["count"] for row in rows) for limit in (min, max))
     examples = f"with {many:,} examples" if few == many else f"with {few:,} to {many:,} examples"
     if not math.isfinite(reach):
         return f"{examples}, the smallest detectable loss cannot be estimated."
     return (
-        f"{examples}, losses of about {number(100 * reach, 1)} points or more are detected with 80 % power, for the "
+        f"{examples}, losses of about {points(reach, unit)} or more are detected with 80 % power, for the "
         f"number of predictions that the median {KINDS[rows[0]['kind']].singular} changes."
     )
 
@@ -379,7 +379,7 @@ def settling_in_words(power: Power) -> str:
         )
         return (
             f"Even {power.most:,} examples would settle {settled}, because losses near the margin of "
-            f"{points(power.margin)} need very many (simulated from these {power.count:,})."
+            f"{points(power.margin, unit_of(power.metric))} need very many (simulated from these {power.count:,})."
         )
     share = "the head" if one else f"{POWER:.0%} of the {power.undecided} heads"
     return (
@@ -440,12 +440,12 @@ def _percent(level: float) -> str:
 
 
 def _selection_in_words(check: Selection) -> str:
-    result = "survives" if check.survives else "does not survive"
+    result, unit = "survives" if check.survives else "does not survive", unit_of(check.metric)
     claimed, kept = (number(100 * gain, 2, signed=True) for gain in (check.claimed, check.kept.value))
     limits = low_to_high(100 * check.kept.low, 100 * check.kept.high, 2, signed=True)
     return (
-        f"Selection check: disabling the best head of one half of the examples changes the score by {claimed} points "
-        f"there and by {kept} points on the other half (95 % interval {limits}; on all examples p = "
+        f"Selection check: disabling the best head of one half of the examples changes the score by {claimed} {unit} "
+        f"there and by {kept} {unit} on the other half (95 % interval {limits}; on all examples p = "
         f"{p_value(check.p_value)}, corrected): “disabling a head improves the model” {result}."
     )
 

@@ -31,6 +31,7 @@ from bertsecrets.results.run import Run
 from bertsecrets.results.scores import INTERVALS, RunScores, score_interval
 from bertsecrets.results.views import Comparison, MeasureView
 from bertsecrets.statistics.replicates import Interval, mean_interval
+from bertsecrets.task_heads import unit_of
 
 KEPT_AXIS, CHANGE_OF = "pruning/heads_kept", "pruning/change_of_"
 """The x axis of the curves in W&B, and the prefix of their names."""
@@ -69,6 +70,7 @@ def section(view: MeasureView) -> Section | None:
                 pruning_curves,
                 _ORDERS,
                 points=[CurvePoint(point.label, point.kept, point.change, point.order) for point in pruned.points],
+                metric=search.metric,
                 margin=search.margin,
                 marked=chosen.kept if chosen.holds else None,
                 count=search.examples,
@@ -115,15 +117,15 @@ def kept_classes(name: str) -> Callable[[MeasureView], Mapping[str, Sequence[Seq
 
 def answer_in_words(pruned: Pruned) -> str:
     """The outcome in a few words, as the title of the page: the loss that is excluded, or its upper bound."""
-    search, chosen = pruned.search, pruned.chosen
+    search, chosen, unit = pruned.search, pruned.chosen, unit_of(pruned.search.metric)
     verdict = (
-        f"a loss of {metric_label(search.metric)} of {in_points(search.margin)} or more {_verdict(pruned)}"
+        f"a loss of {metric_label(search.metric)} of {in_points(search.margin, unit)} or more {_verdict(pruned)}"
         f"{lost_most_in_words(pruned.groups)}."
     )
     removed = f"{search.heads - chosen.kept} of {search.heads} heads"
     if chosen.holds and not chosen.asked:
         return f"{removed} can be removed together, without training: {verdict}"
-    at_most = f"{metric_label(search.metric)} loses at most {number(rounded_up(chosen.bound), 1)} points"
+    at_most = f"{metric_label(search.metric)} loses at most {number(rounded_up(chosen.bound), 1)} {unit}"
     start = f"With {chosen.kept} of {search.heads} heads"
     if not chosen.asked:
         start = f"With {removed} removed together and no training"
@@ -146,7 +148,7 @@ def guarantee_in_words(pruned: Pruned) -> str:
     )
     return (
         f"{removed if chosen.holds and not chosen.asked else f'With {kept}'}, a loss of "
-        f"{metric_label(search.metric)} of {in_points(search.margin)} or more "
+        f"{metric_label(search.metric)} of {in_points(search.margin, unit_of(search.metric))} or more "
         f"{_verdict(pruned)}, at {search.confidence:.0%} confidence on {examples} "
         f"(observed change {percent(chosen.change)}, a loss above {number(rounded_up(chosen.bound), 1)} ruled out)"
         f"{_needed(pruned)}{lost_most_in_words(pruned.groups)}."
@@ -184,13 +186,14 @@ def lost_most_in_words(groups: Sequence[Group], by: str = "class") -> str:
     return f"; {worst.group} loses most, {number(worst.whole)} → {number(worst.smaller)}, {worst.change:points}"
 
 
-def in_points(margin: float) -> str:
+def in_points(margin: float, unit: str = "points") -> str:
     """A margin as text.
 
-    >>> in_points(0.01), in_points(0.025)
-    ('1 point', '2.5 points')
+    >>> in_points(0.01), in_points(0.025), in_points(0.01, "hundredths of a nat")
+    ('1 point', '2.5 points', '1 hundredth of a nat')
     """
-    return f"{100 * margin:g} point{'s' * (round(100 * margin, 6) != 1)}"
+    first, *rest = unit.split(" ")
+    return " ".join((f"{100 * margin:g}", first.removesuffix("s") if round(100 * margin, 6) == 1 else first, *rest))
 
 
 def search_in_words(search: Search) -> str:
@@ -222,15 +225,15 @@ def _steps(run: Run, pruned: Pruned) -> list[NextStep]:
     chosen = pruned.chosen
     if chosen.holds or chosen.bound < pruned.search.margin:
         return []
-    loss = rounded_up(chosen.bound)
+    loss, unit = rounded_up(chosen.bound), unit_of(pruned.search.metric)
     needed = (
         ""
         if chosen.needed is None or chosen.hopeless or chosen.needed > _OUT_OF_REACH
-        else (f" ({chosen.needed:,} examples could rule out {in_points(pruned.search.margin)})")
+        else (f" ({chosen.needed:,} examples could rule out {in_points(pruned.search.margin, unit)})")
     )
     return [
         NextStep(
-            f"How many heads can be removed if a loss of {number(loss, 1)} points is acceptable?{needed}",
+            f"How many heads can be removed if a loss of {number(loss, 1)} {unit} is acceptable?{needed}",
             f"{run.analyze_command} analysis=prune prune.max_loss={loss:g}",
             "a few minutes",
         )
@@ -252,7 +255,7 @@ def _knee(pruned: Pruned) -> tuple[list[Point], int]:
 
 def knee_in_words(pruned: Pruned) -> str:
     """Where the loss of the chosen order starts: from there on, the interval of every smaller model is below 0."""
-    metric, total = metric_label(pruned.search.metric), pruned.search.heads
+    metric, total, unit = metric_label(pruned.search.metric), pruned.search.heads, unit_of(pruned.search.metric)
     points, start = _knee(pruned)
     if not points:
         return ""
@@ -263,13 +266,13 @@ def knee_in_words(pruned: Pruned) -> str:
     if start == 0:
         text = (
             f"{by} {metric} falls from the first step on: with {lost.kept} of {total} heads it changes by "
-            f"{lost.change:%} points"
+            f"{lost.change.in_hundredths(unit)}"
         )
     else:
         last = points[start - 1]
         text = (
             f"{by} the loss begins between {last.kept} and {lost.kept} of {total} heads: with {last.kept}, {metric} "
-            f"changes by {last.change:%} points, with {lost.kept} by {lost.change:%}"
+            f"changes by {last.change.in_hundredths(unit)}, with {lost.kept} by {lost.change:%}"
         )
     random = pruned.random(lost.kept)
     if not random:
@@ -310,7 +313,7 @@ def _costs_table(pruned: Pruned) -> Table:
             f"ms at batch {batch}": lambda point, batch=batch: time(times[point.attempt, batch])  # type: ignore[misc]
             for batch in batches
         },
-        "change, points": lambda point: percent(point.change.value),
+        f"change, {unit_of(search.metric)}": lambda point: percent(point.change.value),
         f"{search.confidence:.0%} interval": lambda point: low_to_high(
             100 * point.change.low, 100 * point.change.high, 1
         ),
@@ -349,7 +352,7 @@ def _scores_table(pruned: Pruned) -> Table:
     return Table(
         ["heads kept", *by_score],
         rows,
-        f"Change of {metric_label(pruned.search.metric)} in points by score, in parentheses "
+        f"Change of {metric_label(pruned.search.metric)} in {unit_of(pruned.search.metric)} by score, in parentheses "
         f"its {pruned.search.confidence:.0%} interval{random}",
     )
 
@@ -371,6 +374,7 @@ def _costs_figure(pruned: Pruned) -> FigureBlock:
         "Parameters and FLOPs are counted; latencies are measured on models with the heads cut out of the weights.",
         changes=[point.change for point in points],
         shares=shares,
+        metric=search.metric,
         margin=search.margin,
         note=f"costs as shares of the original model's; band: {search.confidence:.0%} interval over examples; dashed: "
         f"the margin; {sample_size(search.examples)}",
@@ -379,13 +383,13 @@ def _costs_figure(pruned: Pruned) -> FigureBlock:
 
 def comparison(compared: Comparison) -> Section | None:
     """Mean curves over seeds by condition, and the number of removable heads per seed; None if no run was pruned."""
-    findings, rows = [], []
+    findings, rows, unit = [], [], ""
     blocks: list[FigureBlock] = []
     for condition, replicates in compared.replicates.items():
         runs = [pruned for view in replicates.views if (pruned := Pruned.of(view)) is not None]
         if not runs:
             continue
-        search = runs[0].search
+        search, unit = runs[0].search, unit_of(runs[0].search.metric)
         removed = [str(run.search.heads - run.chosen.kept if run.chosen.holds else 0) for run in runs]
         examples = counted(search.examples, "example")
         if not any(point.from_table for run in runs for point in run.order):
@@ -393,7 +397,7 @@ def comparison(compared: Comparison) -> Section | None:
         findings.append(
             f"{condition}: {listed(removed)} of {search.heads} heads can be removed in "
             f"{f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} with a loss of "
-            f"{metric_label(search.metric)} of {in_points(search.margin)} or more ruled out at "
+            f"{metric_label(search.metric)} of {in_points(search.margin, unit)} or more ruled out at "
             f"{search.confidence:.0%} confidence on {examples}{' (0: none)' if '0' in removed else ''}."
         )
         intervals, labels = over_seeds(runs), {point.score: point.label for point in runs[0].points}
@@ -413,7 +417,7 @@ def comparison(compared: Comparison) -> Section | None:
             blocks.append(FigureBlock(name, curves_over_seeds(condition, runs, intervals), _ORDERS, alt))
     if not findings:
         return None
-    header = ["condition", "score", "seeds", "heads kept", "mean change, points", "95 % interval over seeds"]
+    header = ["condition", "score", "seeds", "heads kept", f"mean change, {unit}", "95 % interval over seeds"]
     return Section(
         "Pruned heads",
         findings,
@@ -463,6 +467,7 @@ def curves_over_seeds(
             for score, points in intervals.items()
             for kept, point in points.items()
         ],
+        metric=search.metric,
         margin=search.margin,
         title=f"{name}: change of {metric_label(search.metric)} by heads kept, {seeds_in_words(len(runs))}",
         count=search.examples,

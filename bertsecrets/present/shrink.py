@@ -26,6 +26,7 @@ from bertsecrets.results.formatting import MISSING, counted, metric_label, numbe
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.views import MeasureView
+from bertsecrets.task_heads import unit_of
 
 
 def section(view: MeasureView) -> Section | None:
@@ -93,7 +94,8 @@ def _verdict(smaller: Smaller, search: ShrinkSearch) -> str:
     attempt = smaller.attempt
     bound = max((test.bound for test in smaller.tests), key=lambda bound: math.inf if math.isnan(bound) else bound)
     above = f" (one above {number(rounded_up(bound), 1)} is)" if math.isfinite(bound) and not attempt.ruled_out else ""
-    text = f"a loss of {in_points(search.margin)} or more is {'' if attempt.ruled_out else 'not '}ruled out{above}"
+    loss = in_points(search.margin, unit_of(smaller.tests[0].metric))
+    text = f"a loss of {loss} or more is {'' if attempt.ruled_out else 'not '}ruled out{above}"
     if attempt.class_ruled_out is not None and search.class_margin is not None:
         within = f"one of {in_points(search.class_margin)} of accuracy within a class"
         if attempt.class_ruled_out == attempt.ruled_out:
@@ -264,6 +266,7 @@ def frontier_table(shrunk: Shrunk) -> Table:
 
 def tests_table(shrunk: Shrunk) -> Table:
     """The test of each metric and model."""
+    units = " or ".join(dict.fromkeys(unit_of(test.metric) for test in shrunk.attempts[0].tests))
     return table(
         [(smaller, test) for smaller in shrunk.attempts for test in smaller.tests],
         {
@@ -271,7 +274,7 @@ def tests_table(shrunk: Shrunk) -> Table:
             "metric": lambda row: row[1].metric,
             "whole": lambda row: number(row[1].whole),
             "smaller": lambda row: number(row[1].smaller),
-            "upper bound on the loss (points)": lambda row: number(rounded_up(row[1].bound), 1),
+            f"upper bound on the loss ({units})": lambda row: number(rounded_up(row[1].bound), 1),
             "p": lambda row: p_value(row[1].p_margin),
         },
         "Non-inferiority tests",
@@ -298,7 +301,7 @@ def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
     search, fastest = shrunk.search, shrunk.fastest
     speed_A = [1.0, *map(shrunk.speedup, shrunk.attempts)]
     constants = []
-    labels = f"times as fast (batch {search.batch_size}, measured)", score_change()
+    labels = f"times as fast (batch {search.batch_size}, measured)", score_change(shrunk.attempts[0].tests[0].metric)
     with chart(PAGE_WIDTH, 3.6, "Change of score by speed-up", *labels) as (figure, axes):
         for index, metric in enumerate(test.metric for test in shrunk.attempts[0].tests):
             tests = [smaller.tests[index] for smaller in shrunk.attempts]
@@ -310,7 +313,7 @@ def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
             constant = next((line.baseline for line in scores.lines() if line.name.endswith(f"/{metric}")), np.nan)
             if np.isfinite(constant):
                 change = 100 * (constant - tests[0].whole)
-                constants.append(f"{metric_label(metric)} {number(constant)}, {number(change, 1)} points")
+                constants.append(f"{metric_label(metric)} {number(constant)}, {number(change, 1)} {unit_of(metric)}")
                 if change > limits_2A.min() - 1:
                     axes.axhline(change, color=colour, linewidth=0.8, linestyle=":")
         for smaller in shrunk.attempts:

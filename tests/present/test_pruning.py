@@ -116,6 +116,14 @@ def test_the_title_says_where_the_loss_begins(highs: tuple[float, ...], words: s
     assert _begins_in_words(replace(pruned(chosen("exact", 60)), points=curve)) == words
 
 
+def test_a_loss_is_in_the_unit_of_its_metric() -> None:
+    metric = "pseudo_log_likelihood"
+    found = pruned(chosen("exact", 65, change=-0.005, bound=0.0184), metric=metric)
+    assert answer_in_words(found).endswith("loses at most 1.9 hundredths of a nat.")
+    assert "of 1 hundredth of a nat or more is not ruled out" in guarantee_in_words(found)
+    assert "points" not in knee_in_words(found)
+
+
 def test_a_class_that_fails_alone_is_said_in_the_title() -> None:
     found = pruned(chosen("exact", 58, bound=0.007), class_margin=0.05)
     assert answer_in_words(found) == (
@@ -139,13 +147,13 @@ def test_the_search_is_said_with_what_it_spends() -> None:
     [
         (
             [(-0.01, 0.01), (-0.05, -0.01), (-0.02, 0.01), (-0.2, -0.1), (-0.4, -0.3)],
-            "the loss begins between 6 and 4 of 12 heads: with 6, accuracy changes by −0.5 (−2.0 to 1.0) points, with "
+            "the loss begins between 6 and 4 of 12 heads: with 6, accuracy changes by −0.5 points (−2.0 to 1.0), with "
             "4 by −15.0 (−20.0 to −10.0); 2 random orders there: −9.0 to −8.0.",
         ),
         ([(-0.01, 0.01)] * 5, "no loss of accuracy is shown down to 2 of 12 heads."),
         (
             [(-0.3, -0.1)] * 5,
-            "accuracy falls from the first step on: with 10 of 12 heads it changes by −20.0 (−30.0 to −10.0) points; "
+            "accuracy falls from the first step on: with 10 of 12 heads it changes by −20.0 points (−30.0 to −10.0); "
             "2 random orders there: −9.0 to −8.0.",
         ),
     ],

@@ -64,6 +64,7 @@ def pruning_curves(
     title: str,
     count: int,
     level: float,
+    metric: str,
     margin: float | None = None,
     marked: int | None = None,
     over: str = "examples",
@@ -73,6 +74,7 @@ def pruning_curves(
     """Change of the score against the number of heads kept, one line per order of removal; the controls come last.
 
     Args:
+        metric: The score.
         margin: The largest acceptable loss, drawn as a line; None for none.
         marked: Number of heads of the smallest model that passed its test, drawn as a line; None for none.
         over: Units of the intervals.
@@ -87,7 +89,7 @@ def pruning_curves(
         sample_size(count),
     ]
     note = "; ".join(filter(None, notes))
-    with chart(PAGE_WIDTH, 3.8, title, "heads kept", score_change(), note) as (figure, axes):
+    with chart(PAGE_WIDTH, 3.8, title, "heads kept", score_change(metric), note) as (figure, axes):
         for index, name in enumerate(names):
             colour = QUIET if name in CONTROLS else ACCENTS[index % len(ACCENTS)]
             label = fill(name, _LABEL_WIDTH)
@@ -128,12 +130,14 @@ def pruning_costs(
     shares: Mapping[str, ArrayLike],
     *,
     margin: float,
+    metric: str,
     title: str,
     note: str,
 ) -> Figure:
     """Change of the score against the remaining share of each cost, one panel per cost.
 
     Args:
+        metric: The score.
         shares: Name of a cost -> its share of the original model's, ``[V]``.
     """
     change_V, low_V, high_V = _points(changes)
@@ -149,7 +153,7 @@ def pruning_costs(
             axes.invert_xaxis()
             axes.set_xlabel(f"{name}, %")
             axes.grid(linewidth=0.4, alpha=0.5)
-        panels[0].set_ylabel(score_change())
+        panels[0].set_ylabel(score_change(metric))
         footnote(figure, note)
     return figure
 
