@@ -306,13 +306,9 @@ def heads_and_layers(mode: str) -> Plan:
     return Plan(mode, 6, 12, (*every_head(6, 12), *every_layer(6, 12)))
 
 
-@pytest.mark.parametrize(
-    "mode", [mode if mode == "uniform" else pytest.param(mode, marks=pytest.mark.slow) for mode in MODES]
-)
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"),
-    [(torch.float32, 2e-5), pytest.param(torch.float64, 1e-10, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.float64, 1e-10)])
 def test_the_packaged_model_on_real_sentences(glue: Path, mode: str, dtype: torch.dtype, tolerance: float) -> None:
     model, batch = packaged(glue, 4)
     model = model.to(dtype)

@@ -111,6 +111,7 @@ Trainer(model, arguments, train_dataset=examples(32, 1), eval_dataset=examples(4
 """
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_numbers_of_one(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT, "utf-8")
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

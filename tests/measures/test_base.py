@@ -125,6 +125,7 @@ def test_a_grid_takes_names_or_columns() -> None:
         HeadGrid("m", ("one",), value_LHC, value_LHC, count_LHC)
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_grids_of_one(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(run, (2, tmp_path), nprocs=2)
     alone, spaces = grids(0, 1)
