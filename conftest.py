@@ -15,9 +15,11 @@ from shared import made_once, session_folder
 ROOT = Path(__file__).resolve().parent
 
 LONGEST = (
+    "tests/callbacks/test_own_modules.py",
     "tests/sweeps/test_sweep.py",
     "tests/cli/test_runs.py",
-    "tests/ablation/test_engine.py",
+    "tests/cli/test_kinds.py",
+    "tests/cli/test_own_model.py",
     "tests/cli/test_disable.py",
     "tests/faults/test_merges_and_comparisons.py",
     "tests/faults/test_kills.py",
@@ -25,7 +27,8 @@ LONGEST = (
     "tests/test_notebooks.py",
     "tests/cli/test_new_measure.py",
     "tests/cli/test_command_line.py",
-    "tests/measures/test_base.py",
+    "tests/ablation/test_engine.py",
+    "tests/callbacks/test_huggingface.py",
     "tests/measures/test_frame_relations_runs.py",
     "tests/cli/test_tracking.py",
     "tests/reporting/test_comparison.py",

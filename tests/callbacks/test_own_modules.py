@@ -391,8 +391,9 @@ def test_scores_in_half_precision_that_are_all_one_before_training(tmp_path: Pat
     assert set(pd.read_parquet(tmp_path / "heads/ablation.parquet")["count"]) == {60}
 
 
-@pytest.mark.parametrize("by", ["key", "function", "values", "default"])
-@pytest.mark.parametrize("make", [Mine, Library])
+@pytest.mark.parametrize(
+    ("make", "by"), [(Mine, "key"), (Mine, "function"), (Mine, "values"), (Mine, "default"), (Library, "default")]
+)
 def test_examples_of_a_group_are_judged_together(make: Callable[[], Any], by: str, tmp_path: Path) -> None:
     """Three copies of every example, as a group, tell as much as one."""
     module, rows = spread(make()), examples(20, 2)

@@ -134,6 +134,7 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "model, None": (lambda t: bs.measure(None, t, TEXTS, "entropy"), "model is None; give a Hugging Face"),  # type: ignore[arg-type]
     "model on meta": (lambda t: bs.measure(on_meta(), t, TEXTS, "entropy"), "on the device meta.*load its weights"),
     "labels, None": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, None), "labels is None; give one label for"),  # type: ignore[arg-type]
+    "labels, None, fine_tune": (lambda t: bs.fine_tune(tiny_model("bert"), t, TEXTS, None), "labels is None; give one"),  # type: ignore[arg-type]
     "a label, None": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, [0, 1, None, 1]), "Label None is not a class"),  # type: ignore[list-item]
     "a frozen model": (lambda t: bs.fine_tune(frozen(), t, TEXTS, LABELS), "no trainable parameters"),
     "plans, a string": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, LABELS, "heads"), r"plans is 'heads'; give a list, e\.g\. \['heads'\]"),  # type: ignore[arg-type]
@@ -150,10 +151,14 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "watch(None)": (lambda _: bs.watch(None, print).__enter__(), "model is None; give"),  # type: ignore[arg-type]
     "wrapper, reordered classes": (lambda t: disabled(Reordered(), t), r"Reordered returns logits that differ from those of the BertForSequenceClassification inside it.*give <model>\.classifier"),
     "wrapper, prompts": (lambda t: disabled(Prompted(), t), "Prompted returns logits that differ from those of the BertForSequenceClassification"),
+    "wrapper, prompts, viewed": (lambda t: bs.head_view(Prompted(), t, "a good film"), "Prompted returns logits that differ"),
+    "wrapper, reordered classes, trained": (lambda t: bs.fine_tune(Reordered(), t, TEXTS, LABELS), "Reordered returns logits that"),
     "wrapper, a tuple": (lambda t: disabled(InTuple(), t), r"The forward of InTuple returns tuple; expected logits or an output with \.logits: give <model>\.classifier"),
     "no head": (lambda t: disabled(tiny_model("bert").bert, t), "BertModel has no prediction per text.*AutoModelForSequenceClassification"),
+    "no head, trained": (lambda t: bs.fine_tune(tiny_model("bert").bert, t, TEXTS, LABELS), "BertModel has no prediction per text"),
     "wrapper of batches": (lambda t: disabled(OfBatches(), t), r"OfBatches cannot be called with only input_ids, .* \(TypeError\).*give <model>\.classifier"),
     "teacher and student": (lambda t: disabled(Distilled(), t), r"Distilled contains several encoders, among them 'teacher' \(BertForSequenceClassification\) and 'student'.*give one of them, e\.g\. <model>\.teacher"),
+    "teacher and student, measured": (lambda t: bs.measure(Distilled(), t, TEXTS, "entropy"), "contains several encoders, among"),
     "two encoders in one library model": (lambda t: disabled(Towers(), t), r"Towers contains several encoders, among them 'bert' \(BertModel\) and 'other'"),
     "five outputs for three labels": (lambda t: disabled(five_outputs(), t), r"gives 5 outputs per text, but its config\.num_labels is 3; set <model>"),
     "an adapter of peft": (lambda t: disabled(adapted(), t), "names 'query' in BertSelfAttention, which is Adapter; an adapter wraps it: merge"),

@@ -50,7 +50,8 @@ def test_drift_equals_a_naive_loop(lengths: list[int], seed: int) -> None:
     assert np.allclose(grid.value_LHC[0, :, :4].numpy(), expected.mean(0), atol=1e-9)
     if len(sizes) > 1:
         errors = expected.std(0, ddof=1) / math.sqrt(len(sizes))
-        assert np.allclose(grid.stderr_LHC[0, :, :4].numpy(), errors, atol=1e-8)
+        # scipy normalises the rows, whose sums are 1 in fp32.
+        assert np.allclose(grid.stderr_LHC[0, :, :4].numpy(), errors, atol=1e-7)
     else:
         assert bool(grid.stderr_LHC.isnan().all())
     assert (grid.count_LHC == len(sizes)).all()

@@ -11,6 +11,7 @@ from tools.pattern_classifier.generator import (
     SHORTEST,
     GeneratedMap,
     generate,
+    generate_one,
     measure_strengths,
 )
 
@@ -151,6 +152,19 @@ def test_each_pattern_has_what_defines_it_and_lacks_what_defines_the_others(gene
             assert contrast < 1.9
 
 
+def test_vertical_maps_are_as_noisy_as_real_ones() -> None:
+    generator = np.random.default_rng(8)
+    outside, wide = [], []
+    for _ in range(300):
+        weight = generate_one("vertical", generator).attention_QK
+        strongest = strongest_columns(weight)
+        outside.append(weight.argmax() % len(weight) not in strongest[:2])
+        wide.append(abs(strongest[0] - strongest[1]) == 1)
+    # The largest weight may be a single cell's, and two neighbours stand side by side, such as doubled separators.
+    assert np.mean(outside) > 0.07
+    assert np.mean(wide) > 0.09
+
+
 def test_strengths_equal_a_count_over_cells(generated: list[GeneratedMap]) -> None:
     for sample in generated[:60]:
         weight = sample.attention_QK
@@ -170,6 +184,23 @@ def test_strengths_equal_a_count_over_cells(generated: list[GeneratedMap]) -> No
         assert strengths.contrast == pytest.approx(
             1 if sample.separator is None else segment_contrast(weight, sample.separator)
         )
+
+
+def test_strengths_of_constructed_maps() -> None:
+    length = 16
+    column, halves = np.zeros((length, length)), np.zeros((length, length))
+    column[:, 0] = 1
+    halves[:6, :6], halves[6:, 6:] = 1 / 6, 1 / 10
+    near_share = (length + 2 * (length - 1) + 2 * (length - 2)) / length**2
+    first, second = measure_strengths(column, None), measure_strengths(np.eye(length), None)
+    assert (first.column, first.diagonal, first.rest, first.blocks) == (1, 0, 0, 0)
+    # Three rows have the column within two tokens.
+    assert first.near == pytest.approx(3 / length - near_share)
+    assert (second.column, second.diagonal, second.rest) == (0, 1, 0)
+    assert (second.near, second.hugging) == pytest.approx((1 - near_share, 1))
+    assert measure_strengths(halves, 5).blocks == pytest.approx(1)
+    assert measure_strengths(halves, 5).contrast > 100
+    assert measure_strengths(np.full((length, length), 1 / length), 5).blocks == pytest.approx(0)
 
 
 def test_length_and_segments_do_not_reveal_the_pattern(generated: list[GeneratedMap]) -> None:

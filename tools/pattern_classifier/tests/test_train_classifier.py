@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from dataclasses import astuple, replace
 from itertools import islice
 from pathlib import Path
@@ -89,6 +90,22 @@ def test_training_repeats_under_a_seed_and_leaves_the_callers_randomness_alone()
     assert all(torch.equal(first[name], second[name]) for name in first)
     torch.manual_seed(0)
     assert torch.equal(after, torch.rand(1))
+
+
+def test_seven_of_eight_maps_in_a_batch_are_annotated(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps, pattern_N, first_segment_N = generated_maps(100, 0)
+    generated = LabelledFeatures.of(maps, one_hot(pattern_N), first_segment_N)
+    annotated_ones = LabelledFeatures(generated.features, torch.full((100, 5), 0.2))
+    seen = []
+
+    def spy(network: PatternNetwork, batches: Iterator[LabelledFeatures], *_: object) -> PatternNetwork:
+        seen.extend(islice(batches, 3))
+        return network
+
+    monkeypatch.setattr(fitting, "_fit", spy)
+    finetune(PatternNetwork(), generated, annotated_ones, FitSettings(batch_size=96))
+    assert [(batch.target_NP == 0.2).all(1).sum().item() for batch in seen] == [84, 84, 84]
+    assert {len(batch.target_NP) for batch in seen} == {96}
 
 
 def test_rare_patterns_are_drawn_by_the_root_of_their_number() -> None:
