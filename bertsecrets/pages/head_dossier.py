@@ -69,26 +69,18 @@ def head_dossier(run: Run, layer: int, head: int, *, progress: bool = False) -> 
     tested = [row for row in rows if isinstance(row, TokenPair)]
     examples = context.split.examples
     swept = None if disabled is None else _swept(run, disabled, (layer, head), data.task)
-    strength = _strength(attending, examples)
-    if swept is not None:
-        strength = _with_correlation(strength, attending, swept.change_of(examples))
-    sections = [_decided(run, swept, data, examples), strength, _pairs(tested)]
+    sections = [_decided(run, swept, data, examples), _strength(attending, examples, swept), _pairs(tested)]
     page = _page(run, disabled, (layer, head), sections, context.evaluation, len(context.split))
-    changes = "" if swept is None else sections[0].findings[0].partition(":")[0].rstrip(".")
-    return HeadDossier(replace(page, title=f"{page.title}{_does(changes, _above_chance(tested))}"))
+    parts = [page.title]
+    if swept is not None:
+        parts.append(lower_first(sections[0].findings[0].partition(":")[0].rstrip(".")))
+    for pair in _above_chance(tested)[:1]:
+        parts.append(f"it attends most from “{pair.query}” to “{pair.key}” ({number(pair.weight, 2)})")
+    return HeadDossier(replace(page, title="; ".join(parts)))
 
 
 def _above_chance(tested: Sequence[TokenPair]) -> list[TokenPair]:
     return [pair for pair in tested if pair.low > 0]
-
-
-def _does(changes: str, pairs: Sequence[TokenPair]) -> str:
-    """What a head does, for the end of a title: how answers change without it, and the pair it attends to most."""
-    parts = [lower_first(changes)] if changes else []
-    if pairs:
-        pair = pairs[0]
-        parts.append(f"it attends most from “{pair.query}” to “{pair.key}” ({number(pair.weight, 2)})")
-    return "".join(f"; {part}" for part in parts)
 
 
 def _load(run: Run) -> tuple[nn.Module, TaskData]:
@@ -141,11 +133,6 @@ class _Swept:
         """Change of each answer; NaN where it was only estimated."""
         change_N1 = self.task.head.changes(self.before_NF, self.after_NF[:, None])
         return change_N1[:, 0].where(self.evaluated_N, torch.nan)
-
-    def change_of(self, examples: Sequence[Example]) -> Array:
-        """How much each answer changes, in order of the examples' index; NaN for examples that the sweep left out."""
-        by_index = dict(zip(self.index_N.tolist(), self.change_N.abs().tolist(), strict=True))
-        return np.array([by_index.get(index, np.nan) for index in sorted(example.index for example in examples)])
 
 
 def _swept(run: Run, disabled: DisabledHeads, head: tuple[int, int], task: Task) -> _Swept | None:
@@ -225,8 +212,10 @@ def _flips(swept: _Swept) -> str:
     )
 
 
-def _strength(attending: Sequence[Attending], examples: Sequence[Example]) -> Section:
-    """Examples by the share of attention between words, in deciles."""
+def _strength(attending: Sequence[Attending], examples: Sequence[Example], swept: _Swept | None) -> Section:
+    """Examples by the share of attention between words, in deciles, and whether predictions depend more on the head
+    where it attends strongly.
+    """
     texts = {example.index: shortened(" / ".join(example.texts), _LONGEST) for example in examples}
     known = [row for row in attending if np.isfinite(row.share)]
     strongest_first = sorted(known, key=lambda row: -row.share)
@@ -238,31 +227,27 @@ def _strength(attending: Sequence[Attending], examples: Sequence[Example]) -> Se
         pair = f"{middle.query} → {middle.key} ({number(middle.weight, 2)})"
         rows.append([str(rank), low_to_high(low, high, 2), texts[middle.index], pair])
     mean = number(float(np.mean([row.share for row in known]))) if known else MISSING
+    findings = [
+        f"A token gives other tokens of the text {mean} of its attention, on average over {len(known):,} examples."
+    ]
+    if swept is not None:
+        change_of = dict(zip(swept.index_N.tolist(), swept.change_N.abs().tolist(), strict=True))
+        pairs = [(row.share, change_of.get(row.index, np.nan)) for row in attending]
+        correlation = rank_correlation(*np.array(pairs).reshape(-1, 2).T)
+        if correlation.judged:
+            findings.append(
+                f"This share {'is' if correlation.significant else 'is not significantly'} correlated with the change "
+                f"of the prediction without it: rank correlation {number(correlation.rho, 2)} "
+                f"({number(correlation.low, 2)} to {number(correlation.high, 2)}, p {p_value(correlation.p_value)})."
+            )
     return Section(
         "Where it attends strongly",
-        [f"A token gives other tokens of the text {mean} of its attention, on average over {len(known):,} examples."],
+        findings,
         [
             "The rest goes to special tokens and to the token itself. The table shows the median example of each "
             "decile, the strongest first."
         ],
         [Table(["decile", "share", "text", "strongest pair"], rows)],
-    )
-
-
-def _with_correlation(section: Section, attending: Sequence[Attending], change_N: Array) -> Section:
-    """The section, with a test of whether predictions depend more on the head where it attends strongly."""
-    correlation = rank_correlation(np.array([row.share for row in attending]), change_N)
-    if not correlation.judged:
-        return section
-    verb = "is" if correlation.significant else "is not significantly"
-    return replace(
-        section,
-        findings=[
-            *section.findings,
-            f"This share {verb} correlated with the change of the prediction without it: rank correlation "
-            f"{number(correlation.rho, 2)} ({number(correlation.low, 2)} to {number(correlation.high, 2)}, p "
-            f"{p_value(correlation.p_value)}).",
-        ],
     )
 
 
