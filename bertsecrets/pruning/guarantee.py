@@ -76,14 +76,8 @@ def guarantee(
             no correction is needed (Berger 1982). None for no such tests.
 
     Raises:
-        UserError: If margin or confidence are out of range, or there are fewer than two examples.
+        UserError: If there are fewer than two examples.
     """
-    if not (margin > 0 and math.isfinite(margin)):
-        raise UserError(f"The margin is {100 * margin:g} points; expected a positive number, e.g. prune.max_loss=1.")
-    if not 0 < confidence < 1:
-        raise UserError(
-            f"The confidence is {confidence:g}; expected a number between 0 and 1, e.g. prune.confidence=0.95."
-        )
     if results.count < 2:
         raise UserError(f"{results.count} examples are too few for a test; give at least two.")
     # An undefined change never passes.

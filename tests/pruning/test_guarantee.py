@@ -11,7 +11,6 @@ from scipy import stats
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.verdicts import change_limits, p_against_margin
 from bertsecrets.data.task import Task
-from bertsecrets.errors import UserError
 from bertsecrets.pruning.guarantee import (
     class_changes,
     classes_of,
@@ -127,18 +126,6 @@ def test_other_metrics_are_tested_too(metric: str) -> None:
     outcome = guarantee(results([0.0025, 0.2], 0.0025, 2000, 1), METRICS[metric], 0.05, 0.95)
     assert outcome.passed == 1
     assert outcome.bound_V[0] < 0.05 < outcome.bound_V[1]
-
-
-@pytest.mark.parametrize(
-    ("margin", "confidence", "message"),
-    [
-        (-0.01, 0.95, r"The margin is -1 points; expected a positive number, e\.g\. prune\.max_loss=1"),
-        (0.01, 1.0, r"The confidence is 1; expected a number between 0 and 1"),
-    ],
-)
-def test_mistakes_are_errors(margin: float, confidence: float, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        guarantee(results([0.1], 0.1, 50, 0), ACCURACY, margin, confidence)
 
 
 def three_classes(lost_C: Sequence[int], won_C: Sequence[int], right: int = 180, wrong: int = 20) -> PairedPredictions:
