@@ -62,13 +62,18 @@ def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...] | None)
     A fine-tuned checkpoint is compared with the model before fine-tuning (or with ``reference``), and its heads can be
     coloured by the numbers of its run.
     """
-    keys = settings.keys
+    keys, run = settings.keys, run_of(settings.keys.checkpoint)
     assert keys.text is not None
     sentences = [keys.text] if isinstance(keys.text, str) else keys.text
     if not all(sentence.strip() for sentence in sentences):
         raise UserError("A sentence of text is empty; give one or two sentences, e.g. text='The cat sat.'.")
     for sentence in sentences:
         check_characters(sentence)
+    if run is not None and not (run.folder / "checkpoints").is_dir():
+        # The run of an analysis has numbers of heads, but not the model.
+        analysed = (run.config().get("trained") or {}).get("folder") or run.foreign or keys.checkpoint
+        keys = keys.model_copy(update={"checkpoint": str(analysed)})
+        settings = replace(settings, keys=keys)
     tokenizer = load_tokenizer(settings.model)
     name = keys.checkpoint or INITIAL
     untrained = name == INITIAL
@@ -82,7 +87,6 @@ def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...] | None)
             settings = replace(settings, task=settings.task.without_labels)
             untrained = output_names(folder) is None
         checkpoint, reference = load_models(settings, tokenizer)
-    run = run_of(keys.checkpoint)
     return head_view(
         # An untrained task head has no predictions worth showing.
         checkpoint.model.base_model if untrained else checkpoint.model,

@@ -104,7 +104,10 @@ def test_embedders_are_compared_judged_planned_and_viewed(embedder: Path, tmp_pa
     planned = door("train", "--config-name=plan", f"runs=[{runs[0]}]", f"hydra.run.dir={tmp_path / 'planned'}")
     assert planned.returncode == 0, planned.stderr
     assert "Warning" not in planned.stderr
-    for number, asked in enumerate((f"checkpoint={runs[0]} head=1.2", f"checkpoint={embedder} text=[One.,Two.]")):
+    sentences = "text=[One.,Two.]"
+    for number, asked in enumerate(
+        (f"checkpoint={runs[0]} head=1.2", f"checkpoint={runs[0]} {sentences}", f"checkpoint={embedder} {sentences}")
+    ):
         folder = f"hydra.run.dir={tmp_path / str(number)}"
         viewed = door("train", "--config-name=view", *asked.split(), folder)
         assert viewed.returncode == 0, viewed.stderr
