@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -86,7 +87,9 @@ def telling(run: Run, tokens: list[str], shape: tuple[int, int]) -> None:
 
 
 def test_the_first_screen_holds_the_answer_the_head_and_the_next_commands(tmp_path: Path) -> None:
-    seen = look(ordinary(tmp_path / "run"), tmp_path, 1300)
+    # A long path wraps the commands.
+    with TemporaryDirectory() as folder:
+        seen = look(ordinary(Path(folder) / "run"), tmp_path, 1300)
     assert seen["heads"] == 72
     assert seen["name"] == "layer 5 · head 11"
     assert len(seen["tokens"]) == 40  # type: ignore[arg-type]
