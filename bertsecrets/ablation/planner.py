@@ -13,7 +13,7 @@ from scipy import special, stats
 from bertsecrets.ablation.redundancy import is_redundant
 from bertsecrets.ablation.scoring import largest_moves, typical_harm
 from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds, p_of_flips, verdicts_over_seeds
-from bertsecrets.ablation.verdicts import FEW_MOVED, Judging, p_of_losses, verdicts_together
+from bertsecrets.ablation.verdicts import FEW_MOVED, Judging, judge, p_of_losses, verdicts_together
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import GROUP, LAYER
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
@@ -133,6 +133,10 @@ class Pilot:
             raise UserError(
                 f"'{first.name}' was judged without a margin (ablation.margin=null); plan with one, such as margin=1."
             )
+        if margin != judging.margin:
+            # Heads that have a verdict at this margin are not open.
+            judging = replace(judging, margin=margin)
+            sweeps = [_judged_again(sweep, judging) for sweep in sweeps]
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
         if metric.flips:
             pairs = np.stack([sweep.discordant(metric) for sweep in sweeps], 1)
@@ -619,6 +623,16 @@ def _shared(moves_SVN: Array) -> float:
     of_sum = float((centred_SVN.sum(0) ** 2).sum())
     of_two = (of_sum - seeds * of_one) / (seeds * (seeds - 1))
     return min(max(of_two / of_one, 0.0), 1.0) if of_one else 0.0
+
+
+def _judged_again(sweep: RunSweep, judging: Judging) -> RunSweep:
+    """A sweep with the margin and the verdicts of other settings."""
+    verdicts = judge(sweep.metric, sweep, judging).verdict
+    rows = [
+        {**row, "margin": judging.margin, "verdict": verdict}
+        for row, verdict in zip(sweep.rows, verdicts, strict=True)
+    ]
+    return replace(sweep, rows=rows)
 
 
 def finite(value: float) -> float | None:

@@ -112,6 +112,17 @@ def test_a_run_page_suggests_the_number_of_its_plan() -> None:
     np.testing.assert_array_equal(of_run.single_RM, of_plan.single_RM[:, :4])
 
 
+def test_another_margin_opens_and_settles_heads() -> None:
+    """Twelve heads of which one loses 1.5 points at 400 examples, at margins that the exact test tells apart."""
+    data = predictions(np.array([0] * 11 + [6]), np.array([0] * 12), 400)
+    sweep = swept((INCONCLUSIVE,) * 12, *data)
+    # No loss in 400 examples rules out a rate of 1 - .05 ** (1 / 400), 0.75 points.
+    for margin, open_heads in ((0.005, 12), (0.02, 1), (0.05, 0)):
+        assert Pilot.of([sweep], margin=margin).undecided_SV.sum() == open_heads
+    with pytest.raises(UserError, match=r"ablation\.margin=null.*margin=1"):
+        Pilot.of([swept((INCONCLUSIVE,) * 12, *data, margin=None)])
+
+
 def test_more_examples_settle_more_and_a_smaller_margin_takes_more() -> None:
     lost_V = [0, 0, 0, 2, 3, 1, 4, 2]
     planned = plan_power(pilot(lost_V, lost_V[::-1]), repeats=100)
