@@ -70,6 +70,7 @@ def _frozen_section(view: MeasureView) -> Section | None:
                 points=[CurvePoint("gates", point.kept, point.change) for point in path],
                 count=fits.examples,
                 level=fits.level,
+                metric=fits.metric,
             )
         )
     undecided = f"; {counts[UNDECIDED]} are undecided" if counts[UNDECIDED] else ""
