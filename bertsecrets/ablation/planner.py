@@ -629,8 +629,7 @@ def _judged_again(sweep: RunSweep, judging: Judging) -> RunSweep:
     """A sweep with the margin and the verdicts of other settings."""
     verdicts = judge(sweep.metric, sweep, judging).verdict
     rows = [
-        {**row, "margin": judging.margin, "verdict": verdict}
-        for row, verdict in zip(sweep.rows, verdicts, strict=True)
+        {**row, "margin": judging.margin, "verdict": verdict} for row, verdict in zip(sweep.rows, verdicts, strict=True)
     ]
     return replace(sweep, rows=rows)
 
