@@ -79,7 +79,7 @@ def test_the_smallest_of_all_sizes_and_scores_rarely_loses_the_margin() -> None:
     repeats, wrong, naive = 120, 0, 0
     for seed in range(repeats):
         orders = pruned(seed)
-        place = choose(orders, "accuracy", settings).step
+        place = choose(orders, ACCURACY, settings).step
         wrong += place is not None and place >= 6
         p_OV = [guarantee(order.test_results, ACCURACY, 0.02, 0.9).p_V for order in orders]
         naive += any((p_V[6:] <= 0.1).any() for p_V in p_OV)
