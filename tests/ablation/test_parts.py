@@ -104,7 +104,8 @@ def test_the_engine_equals_a_model_without_the_part(family: str, max_tokens: int
     engine = Engine(model, Plan("zero", LAYERS, HEADS, variants), max_tokens=max_tokens)
     assert engine.shares
     clean_BC, logits_BVC = engine.run(batch)
-    torch.testing.assert_close(clean_BC, model(**batch).logits, atol=0, rtol=0)
+    # In parts, sums run over fewer rows.
+    torch.testing.assert_close(clean_BC, model(**batch).logits, atol=0 if max_tokens is None else 1e-12, rtol=0)
     for index, variant in enumerate(variants):
         expected_BC = reduced(model, family, variant)(**batch).logits
         torch.testing.assert_close(logits_BVC[:, index], expected_BC, atol=1e-10, rtol=0, msg=variant.name)

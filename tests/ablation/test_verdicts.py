@@ -115,7 +115,9 @@ def useless_heads(
     ("metric", "simulations", "all_hold", "worst_holds", "false"),
     [
         ("accuracy", 20, 0.84, 0.88, 1),
-        *(pytest.param(metric, 300, 0.92, 0.93, 0.08, marks=SLOW) for metric in ("accuracy", "f1", "matthews")),
+        pytest.param("accuracy", 300, 0.92, 0.93, 0.08, marks=SLOW),
+        # Gamma limits are not exact far out in the tail.
+        *(pytest.param(metric, 300, 0.87, 0.93, 0.08, marks=SLOW) for metric in ("f1", "matthews")),
     ],
 )
 def test_the_worst_of_many_heads_needs_the_simultaneous_interval(

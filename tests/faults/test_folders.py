@@ -21,6 +21,8 @@ WORK = (
     "*.parquet",
     "scores.json",
     "experiments.json",
+    "rows.json",
+    "findings.json",
     "*.ckpt",
     "tokenizer/*",
     "*.csv",
@@ -140,7 +142,7 @@ CASES = [
         for name, words, sentence in (
             ("layer", train(optimizer__freeze="[7]"), r"layer from 0 to 2"),
             ("model", train(model__path="{folder}/nowhere"), r"nowhere"),
-            ("length", train(task__training__max_length=400), r"positions for 128 tokens"),
+            ("length", train(task__training__max_length=400), r"only 128 positions"),
             ("data", train(data__root="{folder}/nowhere"), r"nowhere"),
             ("evaluation", analyze(analysis="disable_heads", ablation__evaluation="tset"), r"tset"),
             ("checkpoint", analyze(checkpoint="{folder}/nowhere"), r"does not exist"),
