@@ -1,4 +1,4 @@
-"""bf16 for clear-cut pairs of a screened sweep: where it is used, and where it is not possible.
+"""bf16 for clear-cut pairs of a screened sweep: when it is used, and when it cannot be.
 
 The choice depends on the processor and the size of the model. A choice by timing would depend on the load of the
 machine, so the same command could give different numbers.
@@ -35,7 +35,7 @@ def why_not_bf16(encoder: Encoder, autocast: Autocast, unscreened: str | None = 
     Args:
         encoder: The model, on its device.
         autocast: Context manager for the trainer's passes.
-        unscreened: Why the sweep cannot be screened, as a part of a sentence; None if it can.
+        unscreened: Why the sweep cannot be screened, as a clause; None if it can.
     """
     if unscreened is not None:
         return f"the sweep cannot be screened: {unscreened}"
@@ -59,7 +59,7 @@ def in_bf16(autocast: Autocast, device: str) -> Autocast:
 
 
 def within(autocast: Autocast, inner: Autocast) -> Autocast:
-    """A context inside another."""
+    """Nest one context in another."""
 
     @contextmanager
     def both() -> Iterator[None]:

@@ -23,7 +23,7 @@ from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.results.captures import TellingExample
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.verdicts import BETTER, DISPENSABLE, joint_verdicts
+from bertsecrets.results.verdicts import CAN_BE_SPARED, joint_verdicts
 
 _LONGEST = 40
 """Most tokens of a shown example, if any is this short; a larger map is unreadable beside the grid."""
@@ -68,7 +68,7 @@ def look_closer(
     position_of = {example.index: position for position, example in enumerate(context.split.examples)}
     positions = [position_of[index] for index in outcomes.index_N.tolist()]
     verdicts = joint_verdicts(heads)
-    spared = sorted({(row["layer"], row["head"]) for row in heads if verdicts[row["variant"]] in (DISPENSABLE, BETTER)})
+    spared = sorted({(row["layer"], row["head"]) for row in heads if verdicts[row["variant"]] in CAN_BE_SPARED})
     together: list[Together] = []
     if outcomes.plan.mode in _MODES and len(spared) > 1:
         together = _together(context, outcomes, positions, spared, settings)
@@ -104,7 +104,7 @@ def _telling(context: Context, outcomes: Outcomes, positions: Sequence[int]) -> 
     for spec in SplitBatches(split, _BATCH, sorted({positions[example_V[index]] for index, _ in heads})).sampler:
         batch = split[spec]
         if split.by_row is not None:
-            # Of an example with several rows, that of the right choice.
+            # An example may have several rows; show that of the correct choice.
             batch = split.by_row[[int(split.examples[place].label) * len(split) + place for place in spec.positions]]
         with context.autocast():
             captured = capture(context.model, batch.to(context.device).inputs())

@@ -62,8 +62,8 @@ _ACTIVE = 0.3
 """Approximate share of the pairs that a screened sweep evaluates in addition to the audit."""
 
 _ACTIVE_BF16 = 0.2
-"""The same in the time of an fp32 pair if clear-cut pairs are evaluated in bf16: half of the time for each, and .05 of
-the pairs again in fp32, those near a change and those of the pilot.
+"""Equivalent share of fp32 pairs if clear-cut pairs run in bf16: each takes half the time, and .05 of the pairs (near a
+change of prediction, or in the pilot) run again in fp32.
 """
 
 _PASSES = 5.5
@@ -81,7 +81,7 @@ class Decision:
         examples: Number of examples.
         precision: ``bf16-mixed`` for a screened sweep's clear-cut pairs, or ``32-true``: all passes are in the
             trainer's precision.
-        reason: Why passes in bf16 are not possible, as a part of a sentence; None if they are possible.
+        reason: Why passes cannot run in bf16, as a clause; None if they can.
     """
 
     kind: str
@@ -117,7 +117,7 @@ class Forecast:
         examples, variants: What is evaluated.
         measured: Predicted from the measured speed.
         nominal: Predicted from the nominal speed of the device, in fp32; a choice by these does not depend on the load.
-        unscreened: Why the sweep cannot be screened, as a part of a sentence.
+        unscreened: Why the sweep cannot be screened, as a clause.
         metric: The task's first metric.
         needed: Level of *needed* over all variants (``alpha`` of :class:`bertsecrets.ablation.verdicts.Judging`).
         family: The largest number of variants of one kind, which are corrected together.

@@ -205,7 +205,7 @@ def selection_check(metric: Metric, paired: PairedPredictions, p_V: Array, *, se
         what = "examples" if paired.group_N is None else "groups of examples"
         raise UserError(f"{units} {what} are too few for a selection check; at least four are needed.")
     generator = np.random.default_rng([seed, 2])
-    # Halves as weights, so that one call scores all splits.
+    # Weights of 0 and 1 select the halves, so one call scores all splits.
     half_RU = np.zeros((_SPLITS, units), np.int8)
     for row_U in half_RU:
         row_U[generator.permutation(units)[: units // 2]] = 1

@@ -105,7 +105,7 @@ COUNTS = tuple(field.name for field in fields(Screened) if field.type is int and
 
 
 def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
-    """Why a sweep cannot be screened, as a part of a sentence; None if it can."""
+    """Why a sweep cannot be screened, as a clause; None if it can."""
     if task.is_regression:
         return f"{task.name} is scored by predicted numbers, all of which change"
     if task.head.statistics:

@@ -68,8 +68,8 @@ def _spared(metric: Metric, mode: str, paired: PairedPredictions, judging: Judgi
         judged = int(np.searchsorted(margin_M, margin))
         each, at_least = each_M[judged], at_least_M[judged]
         of_each = least_false(p_MV[judged], 1 - level, shown_MV[judged])
-        # A share of the heads spared at the false discovery rate; if all V heads lose the margin, this many look
-        # unchanged.
+        # The false discovery rate times the heads that it spares, or the number of unchanged heads to expect if all V
+        # heads lose the margin, whichever is larger.
         unchanged_V = unchanged_MV[judged]
         falsely = float(max(rate * (corrected(p_MV[judged]) <= rate).sum(), unchanged_V[unchanged_V <= rate].sum()))
     curve = [SparedAt(metric.name, mode, *point) for point in zip(margin_M.tolist(), each_M, at_least_M, strict=True)]

@@ -140,8 +140,8 @@ def numbers(
 
 
 def _line(test: Test, readings: Sequence[Reading], group: Group, name: str, label: str) -> dict[str, Any]:
-    """A number over seeds with its interval; ``side`` is where it significantly lies of the threshold: ``above``,
-    ``below``, or empty.
+    """A number over seeds with its interval; ``side`` is ``above`` or ``below`` if it differs significantly from the
+    threshold, else empty.
     """
     found = test.judge(readings)
     over = "heads" if isinstance(test, Correlation) else "examples"

@@ -49,6 +49,7 @@ from bertsecrets.results.run import CAPTURES, INITIAL, PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import (
     BETTER,
+    CAN_BE_SPARED,
     DISPENSABLE,
     INCONCLUSIVE,
     NEEDED,
@@ -160,7 +161,7 @@ class DisabledHeads:
     @property
     def spared(self) -> list[tuple[int, int]]:
         """The heads that can each be spared, in order."""
-        return sorted(head for head, code in self.verdicts.items() if code in (DISPENSABLE, BETTER))
+        return sorted(head for head, code in self.verdicts.items() if code in CAN_BE_SPARED)
 
     def title(self) -> str:
         """The answer in one sentence: the heads that are needed, or the most that any head can cost."""

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 NEEDED, DISPENSABLE, INCONCLUSIVE, BETTER = "needed", "dispensable", "inconclusive", "better"
 """Codes: significant loss; loss smaller than the margin; neither; significant gain."""
 
+CAN_BE_SPARED = (DISPENSABLE, BETTER)
+"""Codes of heads that the model can do without."""
+
 WORDS = {
     NEEDED: "needed",
     DISPENSABLE: "can be spared",

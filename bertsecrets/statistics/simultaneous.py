@@ -121,6 +121,6 @@ def least_false(p_V: ArrayLike, alpha: float, subset_V: ArrayLike | None = None)
         return 0
     undecided = largest_undecided(p, alpha)
     u_S = np.arange(1, len(p_S) + 1)
-    # A p-value on the boundary is rejected, as in Simes' test, hence side="right".
+    # side="right": Simes' test rejects a p-value on the boundary.
     below_S = np.searchsorted(undecided * p_S, alpha * u_S, side="right")
     return int((1 - u_S + below_S).max())

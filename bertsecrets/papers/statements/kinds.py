@@ -1,4 +1,4 @@
-"""Kinds of tests: of columns of the head table, of experiments' rows, and of scores."""
+"""Kinds of tests: on columns of the head table, on rows of experiments, and on scores."""
 
 import math
 import re
