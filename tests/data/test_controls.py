@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,23 @@ def test_the_model_reads_one_sentence_of_each_pair(only: str, place: int) -> Non
             expected = wordpiece()(example.texts[place])["input_ids"]
             length = int(batch.attention_mask_BS[row].sum())
             assert batch.input_ids_BS[row, :length].tolist() == expected
+
+
+def test_one_sentence_of_the_pairs_in_a_file_can_be_read(tmp_path: Path) -> None:
+    rows = [f"{row % 2}\t1\t1\tA story.\tThe same story, told for time {row}." for row in range(30)]
+    (tmp_path / "MRPC").mkdir()
+    for split in ("train", "dev"):
+        text = "\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *rows, ""])
+        (tmp_path / "MRPC" / f"{split}.tsv").write_text(text, "utf-8")
+    notes = {}
+    for only in ("first", "second"):
+        data = TaskData(task("mrpc"), SourceConfig(source="tsv", root=str(tmp_path), only=only), wordpiece())
+        data.setup("validate")
+        assert {len(example.texts) for example in data.examples("validation")} == {1}
+        notes[only] = " ".join(data.notes)
+    # All rows share their first sentence, none its second.
+    assert "share their" in notes["first"]
+    assert "share their" not in notes["second"]
 
 
 def test_controls_are_named_among_the_notes() -> None:

@@ -286,10 +286,12 @@ def _make_source(config: SourceConfig, task: Task) -> Source:
 
 
 def text_columns(config: SourceConfig, task: Task) -> tuple[str, ...]:
-    """The names of the columns of an example's texts; empty for sources without columns."""
+    """The names of the columns of an example's texts, as ``only`` leaves them; empty for sources without columns."""
     kind = _kind_of(config, task)
     layout = {"hub": task.hub, "tsv": task.tsv, **dict.fromkeys(FILES, task.table)}.get(kind)
-    return () if layout is None else layout.texts
+    if layout is None:
+        return ()
+    return layout.texts if config.only is None else (layout.texts[("first", "second").index(config.only)],)
 
 
 def has_gold_words(config: SourceConfig, task: Task) -> bool:
