@@ -290,7 +290,7 @@ class Peers:
                     if method == UNTRAINED:
                         yield self.row(method, seed, smaller, 0)
                         continue
-                    teach(smaller, matched=cut[OURS].remaining)
+                    teach(smaller)
                     yield self.row(method, seed, smaller.eval(), taught)
                     if OURS_INT8 in options.methods:
                         yield self.quantised(OURS_INT8, seed, smaller, taught)

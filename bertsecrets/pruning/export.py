@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import evaluating
-from bertsecrets.pruning.removal import save_smaller
+from bertsecrets.pruning.removal import save_pruned
 from bertsecrets.results.files import atomic_write, folder_write
 
 
@@ -88,7 +88,7 @@ def write_smaller(
         programs: ``program`` (``model.pt2``) and ``onnx`` (``model.onnx``); the caller writes others.
         longest: As for :func:`export_program`.
     """
-    save_smaller(model, folder)
+    save_pruned(model, folder)
     with folder_write(folder):
         tokenizer.save_pretrained(folder)
     if "program" in programs:

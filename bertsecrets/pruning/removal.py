@@ -24,7 +24,7 @@ from transformers import AutoConfig, PreTrainedModel
 
 from bertsecrets.ablation.plan import Head, check_heads
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe, evaluating
+from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe
 from bertsecrets.models.families.base import AttentionSite, Family, FeedForward, check_merged
 from bertsecrets.models.files import HEADS, check_config_file, check_weights, is_file
 from bertsecrets.results.files import atomic_write, folder_write, write_text
@@ -43,8 +43,6 @@ class Kept:
         layers: For each layer, the kept heads by their numbers before pruning, ascending; empty for a layer without
             heads.
         neurons: The same for the neurons of each feed-forward part; None if all are kept.
-        left_out: In a uniform cut, the dropped layers, whose input passes on; all others keep their heads and the same
-            number of neurons. None for any other cut.
 
     Raises:
         UserError: If heads or neurons are not in ascending order, a head is out of range, or no head is kept.
@@ -53,7 +51,6 @@ class Kept:
     num_heads: int
     layers: tuple[tuple[int, ...], ...]
     neurons: tuple[tuple[int, ...], ...] | None = None
-    left_out: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         for layer, kept in enumerate(self.layers):
@@ -76,11 +73,6 @@ class Kept:
             raise UserError(
                 f"All {len(self.layers) * self.num_heads} heads would be removed; keep at least one head of the model."
             )
-
-    @property
-    def remaining(self) -> list[int]:
-        """Layers that are not dropped."""
-        return [layer for layer in range(len(self.layers)) if layer not in (self.left_out or ())]
 
     @property
     def count(self) -> int:
@@ -143,86 +135,13 @@ def keep_only(model: nn.Module, kept: Kept) -> PreTrainedModel:
         kept: The kept parts.
 
     Raises:
-        UserError: If it does not fit the model, heads of this family cannot be removed (see :func:`remove_heads`), or
-            the cut is uniform and the family's configuration cannot describe the result.
+        UserError: If it does not fit the model, or heads of this family cannot be removed (see :func:`remove_heads`).
     """
     encoder = describe(model)
     check_removable(encoder)
     smaller = describe(copy.deepcopy(encoder.model))
     _remove(smaller, kept)
-    return smaller.model if kept.left_out is None else _as_configured(smaller, kept)
-
-
-def _as_configured(encoder: Encoder, kept: Kept) -> PreTrainedModel:
-    """A model with equal layers, rebuilt by its class from a configuration without the dropped layers.
-
-    Args:
-        encoder: The model with already narrowed feed-forward parts; modified in place.
-        kept: The kept parts.
-
-    Raises:
-        UserError: If the family's configuration cannot describe it, so that the logits differ.
-    """
-    family, model = encoder.family, encoder.model
-    assert family is not None
-    assert kept.neurons is not None
-    stay = kept.remaining
-    *path, name = family.layer_list.split(".")
-    parent: Any = family.part(model.base_model, ".".join(path)) if path else model.base_model
-    layers = nn.ModuleList(encoder.layers[layer] for layer in stay)
-    setattr(parent, name, layers)
-    config: Any = copy.deepcopy(model.config)
-    config.num_hidden_layers = len(stay)
-    width = "intermediate_size" if hasattr(config, "intermediate_size") else "hidden_dim"
-    setattr(config, width, len(kept.neurons[stay[0]]))
-    if isinstance(getattr(config, "layer_types", None), list):
-        config.layer_types = [config.layer_types[layer] for layer in stay]
-    make: Any = type(model)
-    weight = next(model.parameters())
-    # Not from 0, because the first ids of many vocabularies are special tokens, including padding.
-    ids_BS = torch.arange(5, 21, device=weight.device).view(2, 8)
-    inputs = {"input_ids": ids_BS, "attention_mask": torch.ones_like(ids_BS)}
-    try:
-        plain: Any = make(config)
-        plain.load_state_dict(model.state_dict())
-        plain.to(weight)
-        with torch.no_grad(), evaluating(model), evaluating(plain):
-            same = torch.allclose(plain(**inputs).logits, model(**inputs).logits, atol=1e-4)
-    # torch raises RuntimeError for wrong names or shapes; configurations check their values.
-    except (RuntimeError, ValueError, IndexError) as error:
-        same, reason = False, f" ({' '.join(str(error).split())[:120]})"
-    else:
-        reason = ""
-    if not same:
-        raise UserError(
-            f"The configuration of model type '{config.model_type}' cannot describe a model with {len(stay)} of its "
-            f"layers and {getattr(config, width)} neurons in each{reason}; remove shrink.shape=uniform."
-        )
-    result: PreTrainedModel = plain.train(model.training)
-    return result
-
-
-def save_smaller(model: PreTrainedModel, folder: Path) -> None:
-    """Write a model of :func:`keep_only` to a folder: for a uniform cut, a standard transformers folder, otherwise as
-    :func:`save_pruned`.
-    """
-    if hasattr(model, REMOVED_HEADS):
-        save_pruned(model, folder)
-        return
-    with folder_write(folder):
-        model.save_pretrained(folder)
-
-
-def load_smaller(folder: Path) -> PreTrainedModel:
-    """Load the model of :func:`save_smaller`, in evaluation mode; one of multiple choice scores single rows too."""
-    model: PreTrainedModel
-    if is_file(folder / HEADS):
-        model = load_pruned(folder)
-    else:
-        config = AutoConfig.from_pretrained(folder)
-        model = getattr(transformers, config.architectures[0]).from_pretrained(folder).eval()
-    score_single_choices(model)
-    return model
+    return smaller.model
 
 
 def save_pruned(model: nn.Module, folder: str | Path) -> None:
@@ -295,7 +214,7 @@ def load_pruned(folder: str | Path) -> PreTrainedModel:
             f"The weights in '{path}' do not fit '{folder / HEADS}' ({' '.join(str(error).split())[:200]}); give the "
             "files of one model."
         ) from error
-    model.eval()
+    score_single_choices(model.eval())
     return model
 
 

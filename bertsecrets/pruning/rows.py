@@ -287,7 +287,6 @@ class ShrinkSearch(Search):
     """A search for the fastest model.
 
     Args:
-        shape: ``free`` or ``uniform`` cuts.
         onnx: Whether an ONNX program is written too.
         taught_on, epochs: Training examples and epochs of the distillation.
         heads, neurons: Heads and neurons of each layer.
@@ -296,7 +295,6 @@ class ShrinkSearch(Search):
         processor: The processor used for measuring.
     """
 
-    shape: str
     onnx: bool
     taught_on: int
     epochs: int

@@ -75,8 +75,6 @@ class ShrinkSettings(_SmallerSettings):
 
     Args:
         speedup: Requested speed-ups, tested in this order up to the first failure; None for :data:`SPEEDUPS`.
-        shape: ``free`` cuts each layer separately; ``uniform`` drops whole layers and cuts all others to one width, so
-            that transformers can load the model.
         epochs: Passes of distillation for each model; 0 for none.
         learning_rate: Peak learning rate of the distillation, which then decays linearly to 0.
         distilled_on: Number of training examples per pass.
@@ -91,7 +89,6 @@ class ShrinkSettings(_SmallerSettings):
     speedup: _SpeedUp | list[_SpeedUp] | None = Field(
         description="a number above 1, a list of them, ascending, or null"
     )
-    shape: Literal["free", "uniform"] = Field(description="free or uniform")
     epochs: int = Field(ge=0, description="a whole number from 0")
     learning_rate: float = Field(gt=0, le=1, description="a number above 0 and up to 1")
     distilled_on: int = Field(ge=2, description="a whole number from 2")

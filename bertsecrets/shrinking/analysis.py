@@ -4,7 +4,7 @@ import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,16 @@ from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.pruning.export import OnnxClassifier, check_onnx, export_int8, write_smaller
 from bertsecrets.pruning.guarantee import Searches, class_changes, p_of_classes, search_level
 from bertsecrets.pruning.latency import WARM_UP, compare_latency
-from bertsecrets.pruning.removal import Kept, check_removable, keep_only, load_smaller, save_smaller
+from bertsecrets.pruning.removal import Kept, check_removable, keep_only, load_pruned, save_pruned
 from bertsecrets.pruning.rows import Attempt, Cost, Layer, ShrinkSearch, Shrunk, Smaller
 from bertsecrets.pruning.settings import ShrinkSettings, check_class_loss
 from bertsecrets.results.files import write_text
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
-from bertsecrets.shrinking.card import CARD, loader_of, shrink_card
+from bertsecrets.shrinking.card import CARD, shrink_card
 from bertsecrets.shrinking.components import ComponentScores, fisher_information
 from bertsecrets.shrinking.latency import LatencyTable, measure_latency
-from bertsecrets.shrinking.plan import JUDGED, Answered, as_fast_as_asked, layers_in_turn, plan, uniform_plan
+from bertsecrets.shrinking.plan import as_fast_as_asked, plan
 from bertsecrets.shrinking.search import (
     check_can_rule_out,
     check_examples,
@@ -141,10 +141,8 @@ class _Search:
         with self.bar(settings.examples, "scoring heads and neurons", unit="example") as advance:
             batches = _counted(self.data.training_sample(settings.examples), advance)
             scores = fisher_information(self.model, batches, context=self.autocast, seed=settings.seed)
-        # Dropping layers takes minutes, which a resumed search with finished plans saves.
-        planner = cache(partial(self._planner, scores))
         for speedup in self.speedups:
-            kept, predicted = self._planned(planner, speedup)
+            kept, predicted = self._planned(scores, speedup)
             attempt = self._attempt(speedup, kept, predicted)
             if not attempt.attempt.passed:
                 break
@@ -174,7 +172,6 @@ class _Search:
             length=table.length,
             device=table.device,
             threads=table.threads,
-            shape=settings.shape,
             onnx="onnx" in settings.export,
             taught_on=min(settings.distilled_on, training) if settings.epochs else 0,
             epochs=settings.epochs,
@@ -197,13 +194,12 @@ class _Search:
         made = self.folders[shrunk.written.attempt.attempt]
         # Weights created in inference mode could not be trained or exported.
         with torch.inference_mode(False):
-            smaller, folder = load_smaller(made), run.folder / shrunk.folder
+            smaller, folder = load_pruned(made), run.folder / shrunk.folder
             write_smaller(smaller, folder, self.data.tokenizer, self.settings.export, self.data.max_length)
             if shrunk.written.attempt.int8:
                 shutil.copyfile(made / _INT8_FILE, folder / _INT8_FILE)
         write_text(folder / CARD, shrink_card(shrunk, run.name, self.data.task))
-        loader = ".".join(loader_of(self.settings.shape, self.data.task))
-        _log.info(f"The smaller model is in {folder}; load it with {loader}.")
+        _log.info(f"The smaller model is in {folder}; load it with bertsecrets.load_pruned.")
 
     def _timed(self) -> LatencyTable:
         """The latency table, from the interrupted search if any, because a new table would lead to other models."""
@@ -216,20 +212,7 @@ class _Search:
 
         return LatencyTable.from_dict(self.store.once(measure, "latency", size, self.length))
 
-    def _planner(self, scores: ComponentScores) -> Callable[[LatencyTable, float], Kept]:
-        """The planner from a table and a speed-up to a plan."""
-        if self.settings.shape == "free":
-            return partial(plan, scores)
-        count = min(JUDGED, self.settings.examples)
-        answered = Answered(self.model, self.data.training_sample(count), self.autocast)
-        layers = self.encoder.num_layers
-        with self.bar(layers * (layers + 1) // 2 - 1, "dropping layers", unit="set") as advance:
-            layer_sets = layers_in_turn(answered, advance)
-        return partial(uniform_plan, answered, layer_sets, scores)
-
-    def _planned(
-        self, planner: Callable[[], Callable[[LatencyTable, float], Kept]], speedup: float
-    ) -> tuple[Kept, float]:
+    def _planned(self, scores: ComponentScores, speedup: float) -> tuple[Kept, float]:
         """The kept parts of a model measured to be as fast as requested, and its predicted speed-up; reused from an
         interrupted search if available.
         """
@@ -241,10 +224,9 @@ class _Search:
             return compare_latency(self.encoder.model, smaller, self.length, [size], rounds)[0].speedup
 
         def planned() -> Any:
-            return _PLAN.dump_python(as_fast_as_asked(planner(), self.table, speedup, measure), mode="json")
+            return _PLAN.dump_python(as_fast_as_asked(partial(plan, scores), self.table, speedup, measure), mode="json")
 
-        key = ("plan", settings.shape, speedup, settings.seed, settings.examples)
-        return _PLAN.validate_python(self.store.once(planned, *key))
+        return _PLAN.validate_python(self.store.once(planned, "plan", speedup, settings.seed, settings.examples))
 
     def _attempt(self, speedup: float, kept: Kept, predicted: float) -> Smaller:
         """Build, time and test one smaller model."""
@@ -270,13 +252,13 @@ class _Search:
                     context=self.autocast,
                     advance=advance,
                 )
-            save_smaller(smaller, folder)
+            save_pruned(smaller, folder)
 
         made_before = self.store.loaded
         folder = self.store.folder_once(fill, *recipe)
         if self.store.loaded > made_before:
             _log.info(f"Resumed an interrupted search: the model for a speed-up of {speedup:g} already exists.")
-        smaller = load_smaller(folder)
+        smaller = load_pruned(folder)
         torch.nn.Module.to(smaller, self.device).eval()
         parameters = sum(parameter.numel() for parameter in smaller.parameters())
         neurons = [len(kept_neurons) for kept_neurons in kept.neurons or ()]
@@ -291,7 +273,7 @@ class _Search:
         folder = self.folders[attempt.attempt.attempt]
         path = folder / _INT8_FILE
         if not path.is_file():
-            export_int8(load_smaller(folder), path, self.data.max_length)
+            export_int8(load_pruned(folder), path, self.data.max_length)
         parts = [replace(layer, attempt=len(self.attempts)) for layer in attempt.layers]
         facts = attempt.attempt
         self._judged(OnnxClassifier(path), facts.asked, folder, None, facts.parameters, parts)

@@ -11,18 +11,12 @@ from bertsecrets.results.formatting import markdown_table, markdown_text
 CARD = "README.md"
 
 
-def loader_of(shape: str, task: Task) -> tuple[str, str]:
-    """The library and the function that load a smaller model of a ``shrink.shape``."""
-    return ("bertsecrets", "load_pruned") if shape == "free" else ("transformers", f"{task.head.auto}.from_pretrained")
-
-
 def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
     """The card in Markdown, with the hub's metadata as YAML in front.
 
     Args:
         name: Name of the run that made it.
     """
-    library, loader = loader_of(shrunk.search.shape, task)
     results = [
         EvalResult(
             task_type=task.head.pipeline,
@@ -35,13 +29,13 @@ def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
     ]
     metadata = ModelCardData(
         eval_results=results,
-        library_name=library,
+        library_name="bertsecrets",
         model_name=name,
         pipeline_tag=task.head.pipeline,
         tags=["bertsecrets", "pruned"],
     )
     texts = ", ".join(['"The cat sat."', '"The cat lay."'][: task.texts])
-    usage = [_in_python(library, loader, texts)]
+    usage = [_in_python(texts)]
     if shrunk.written.attempt.int8:
         # This program was timed and tested.
         usage = [_in_onnx_runtime("model.int8.onnx", texts), "With 32-bit weights (slower):", *usage]
@@ -64,13 +58,13 @@ def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _in_python(library: str, loader: str, texts: str) -> str:
+def _in_python(texts: str) -> str:
     return f"""```python
-from {library} import {loader.partition(".")[0]}
+from bertsecrets import load_pruned
 from transformers import AutoTokenizer
 
 folder = "<this folder>"
-model, tokenizer = {loader}(folder), AutoTokenizer.from_pretrained(folder)
+model, tokenizer = load_pruned(folder), AutoTokenizer.from_pretrained(folder)
 output = model(**tokenizer({texts}, return_tensors="pt"))
 ```"""
 

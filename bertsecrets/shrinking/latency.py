@@ -45,7 +45,6 @@ class LatencyTable:
         widths: Numbers of neurons, ascending from 0.
         neurons_W: Additional time of its feed-forward part with these numbers; ascending.
         fixed: Time of everything else: embeddings, normalisations, the task head.
-        rest: The part of it due to one layer without heads and neurons.
         layers: Number of layers.
         batch_size, length, threads, device, processor: Conditions of the measurement.
     """
@@ -54,7 +53,6 @@ class LatencyTable:
     widths: tuple[int, ...]
     neurons_W: Array
     fixed: float
-    rest: float
     layers: int
     batch_size: int
     length: int
@@ -74,11 +72,7 @@ class LatencyTable:
 
     def predict(self, kept: Kept) -> float:
         """Milliseconds of a model with these heads and neurons."""
-        milliseconds = (
-            self.fixed
-            - self.rest * len(kept.left_out or ())
-            + sum(float(self.heads_H[len(heads)]) for heads in kept.layers)
-        )
+        milliseconds = self.fixed + sum(float(self.heads_H[len(heads)]) for heads in kept.layers)
         if kept.neurons is None:
             return milliseconds + self.layers * float(self.neurons_W[-1])
         counts = [len(neurons) for neurons in kept.neurons]
@@ -96,13 +90,8 @@ class LatencyTable:
         saved, cut = self.whole * (1 - 1 / speedup), self.whole - self.fixed
         # Some time is always fixed.
         scale = float(np.clip(saved / (self.whole - self.predict(kept)), _CALIBRATED, (1 - _LEAST) * self.whole / cut))
-        fixed = self.whole - scale * cut
         return replace(
-            self,
-            heads_H=scale * self.heads_H,
-            neurons_W=scale * self.neurons_W,
-            fixed=fixed,
-            rest=min(scale * self.rest, (1 - _LEAST) * fixed / self.layers),
+            self, heads_H=scale * self.heads_H, neurons_W=scale * self.neurons_W, fixed=self.whole - scale * cut
         )
 
     @classmethod
@@ -169,15 +158,13 @@ def measure_latency(
     heads_H = _ascending(np.array(milliseconds[: heads + 1]))
     # The last head count is the whole layer, which is also the last width.
     neurons_W = _ascending(np.array([*milliseconds[heads + 1 :], milliseconds[heads]]))
-    # The rest of a layer without heads and neurons, such as its normalisations, is part of the fixed time.
+    # What else a layer computes, such as its normalisations, is part of the fixed time.
     fixed = max(whole - encoder.num_layers * float(heads_H[-1] + neurons_W[-1]), _LEAST * whole)
-    rest = milliseconds[heads] - float(heads_H[-1] + neurons_W[-1])
     return LatencyTable(
         heads_H,
         tuple(widths),
         neurons_W,
         fixed,
-        min(max(rest, 0.0), (1 - _LEAST) * fixed / encoder.num_layers),
         encoder.num_layers,
         batch_size,
         length,

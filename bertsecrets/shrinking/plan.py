@@ -1,23 +1,15 @@
-"""Plan a smaller model: heads and neurons by information and cost, or whole layers and one width."""
+"""Plan a smaller model: heads and neurons by information and cost."""
 
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch import Tensor
 
-from bertsecrets.attention.parts import without_parts
-from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Autocast, describe, evaluating
-from bertsecrets.pruning.removal import Kept, keep_only
-from bertsecrets.results.components import BLOCK
+from bertsecrets.pruning.removal import Kept
 from bertsecrets.shrinking.components import ComponentScores, most_informative
-from bertsecrets.shrinking.distillation import answer_loss
 from bertsecrets.shrinking.latency import LatencyTable
-from bertsecrets.task_heads.base import output_of
 
 _TRIALS = 6
 """How often to replan if the model is slower than requested or predicted."""
@@ -145,106 +137,3 @@ def _lost(score_G: Tensor, kept: Iterable[int]) -> Array:
     """Information lost with the least informative parts, by the number kept."""
     lost_G = np.concatenate([[0.0], np.sort(score_G.numpy()).cumsum()])
     return np.array([lost_G[len(score_G) - count] for count in kept])
-
-
-JUDGED = 128
-"""Examples for choosing layers; for L layers, the model passes over them L (L + 1) / 2 times."""
-
-
-class Answered:
-    """Distance of smaller models' predictions from the model's own, on a few examples without labels.
-
-    Args:
-        model: Any module that contains the original model, of a family with an adapter.
-        batches: The examples.
-        context: Entered around every batch, e.g. the trainer's autocast.
-    """
-
-    def __init__(self, model: nn.Module, batches: Iterable[Batch], context: Autocast) -> None:
-        self.encoder = describe(model)
-        self.context = context
-        device = next(self.encoder.model.parameters()).device
-        self.batches = [batch.to(device) for batch in batches]
-        self.answers = self._answers(self.encoder.model)
-
-    def divergence(self, model: PreTrainedModel) -> float:
-        """Mean of :func:`bertsecrets.shrinking.distillation.answer_loss` over the batches."""
-        losses = [answer_loss(*pair) for pair in zip(self._answers(model), self.answers, strict=True)]
-        return float(torch.stack(losses).mean())
-
-    @torch.no_grad()
-    def _answers(self, model: PreTrainedModel) -> list[Tensor]:
-        answers = []
-        with evaluating(model):
-            for batch in self.batches:
-                with self.context():
-                    answers.append(batch.predictions(output_of(model, batch.inputs())).float())
-        return answers
-
-
-def layers_in_turn(answered: Answered, advance: Callable[[int], object] | None = None) -> list[tuple[int, ...]]:
-    """Nested sets of zero, one, two and so on up to all but one layer; each adds the layer whose removal changes
-    predictions least.
-
-    Layers are dropped one at a time rather than by one ranking, because either of two redundant layers can be dropped,
-    but not both.
-
-    Args:
-        advance: Called with 1 after each tried set.
-    """
-    encoder = answered.encoder
-    sets: list[tuple[int, ...]] = [()]
-    while len(sets) < encoder.num_layers:
-        changes = {}
-        for layer in sorted(set(range(encoder.num_layers)) - set(sets[-1])):
-            left_out = tuple(sorted((*sets[-1], layer)))
-            with without_parts(encoder, [(gone, BLOCK.name) for gone in left_out]):
-                changes[left_out] = answered.divergence(encoder.model)
-            if advance is not None:
-                advance(1)
-        sets.append(min(changes, key=changes.__getitem__))
-    return sets
-
-
-def uniform_plan(
-    answered: Answered,
-    layer_sets: Sequence[tuple[int, ...]],
-    scores: ComponentScores,
-    table: LatencyTable,
-    speedup: float,
-) -> Kept:
-    """The kept parts of a model with this speed-up and equal layers: the widest model for each number of layers, and
-    among these the one with predictions nearest to the original's.
-
-    Args:
-        layer_sets: The layers to drop, from :func:`layers_in_turn`.
-
-    Raises:
-        UserError: If no plan is that fast.
-    """
-    plans = []
-    for left_out in layer_sets:
-        for width in reversed(table.widths[1:]):
-            kept = _kept(scores, left_out, width)
-            if table.predict(kept) <= table.whole / speedup:
-                plans.append(kept)
-                break
-    if not plans:
-        fastest = table.whole / table.predict(_kept(scores, layer_sets[-1], table.widths[1]))
-        raise UserError(
-            f"No model with equal layers is {speedup:g} times as fast here; the largest speed-up is {fastest:.1f}. "
-            "Request less, or remove shrink.shape=uniform."
-        )
-    if len(plans) == 1:
-        return plans[0]
-    return min(plans, key=lambda kept: answered.divergence(keep_only(answered.encoder.model, kept)))
-
-
-def _kept(scores: ComponentScores, left_out: tuple[int, ...], width: int) -> Kept:
-    layers, heads = scores.head_LH.shape
-    return Kept(
-        heads,
-        tuple(() if layer in left_out else tuple(range(heads)) for layer in range(layers)),
-        tuple(() if layer in left_out else most_informative(scores.neuron_LF[layer], width) for layer in range(layers)),
-        left_out,
-    )

@@ -68,11 +68,6 @@ def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows:
     family = whole.family
     assert family is not None
     before, after = whole.layers[layer], smaller.layers[layer]
-    if layer in (kept.left_out or ()):
-        # Its input passes on.
-        for batch in rows:
-            batch.whole_BSD = first_of(before(batch.whole_BSD, **batch.arguments[layer]))
-        return
     heads = torch.arange(whole.num_heads * whole.head_dim).view(whole.num_heads, -1)
     before_projection, projection = whole.sites[layer].projection, smaller.sites[layer].projection
     assert before_projection is not None

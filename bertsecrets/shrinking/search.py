@@ -112,7 +112,6 @@ def make_smaller(
             learning_rate=settings.learning_rate,
             seed=settings.seed,
             context=context,
-            matched=kept.remaining,
             advance=advance,
         )
     return smaller

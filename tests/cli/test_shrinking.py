@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from cli.runs import door
-from huggingface_hub import ModelCard
 from pyarrow import parquet
 from transformers import AutoTokenizer
 
@@ -91,42 +90,6 @@ def test_a_model_that_fails_is_written_where_the_folder_says_so(trained: Path, t
     assert "No smaller model passed" in (folder / "shrunk_failed" / "README.md").read_text("utf-8")
     assert not (folder / "shrunk").exists()
     assert not [*folder.glob("unfinished-*")]
-
-
-_ALONE = """
-import sys
-import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
-model, tokenizer = (kind.from_pretrained(sys.argv[1]) for kind in (AutoModelForSequenceClassification, AutoTokenizer))
-torch.save(model.eval()(**tokenizer("a good film", return_tensors="pt")).logits, sys.argv[2])
-assert not any(name.partition(".")[0] == "bertsecrets" for name in sys.modules)
-"""
-
-
-def test_a_uniform_model_answers_in_a_process_that_knows_transformers_alone(trained: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    asked = (
-        "shrink.shape=uniform",
-        "shrink.speedup=1.1",
-        "shrink.max_loss=60",
-        "shrink.export=[onnx]",
-        "shrink.epochs=0",
-    )
-    result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
-    assert result.returncode == 0, result.stderr
-    assert (
-        "load it with transformers.AutoModelForSequenceClassification.from_pretrained" in result.stdout + result.stderr
-    )
-    subprocess.run([sys.executable, "-c", _ALONE, written(folder), tmp_path / "logits.pt"], check=True)
-    logits = torch.load(tmp_path / "logits.pt")
-    tokens = AutoTokenizer.from_pretrained(written(folder))("a good film", return_tensors="pt")
-    if importlib.util.find_spec("onnxruntime") is not None:
-        torch.testing.assert_close(
-            OnnxClassifier(written(folder) / "model.onnx")(**tokens).logits, logits, atol=1e-5, rtol=0
-        )
-    (smaller,) = shrunk_of(folder).attempts
-    assert len({layer.neurons for layer in smaller.layers if layer.neurons}) == 1
-    assert ModelCard.load(written(folder) / "README.md").data.library_name == "transformers"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="needs the extra export")

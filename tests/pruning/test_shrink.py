@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,16 @@ from families import HEADS, LAYERS, MORE_FAMILIES, batch_of, tiny_batch, tiny_mo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification
 
-from bertsecrets.attention.parts import without_parts
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
-from bertsecrets.pruning.removal import Kept, keep_only, load_pruned, save_pruned, save_smaller
+from bertsecrets.pruning.removal import Kept, keep_only, load_pruned, save_pruned
 from bertsecrets.pruning.settings import ShrinkSettings
-from bertsecrets.shrinking.components import ComponentScores, fisher_information, most_informative
+from bertsecrets.shrinking.components import ComponentScores, fisher_information
 from bertsecrets.shrinking.distillation import answer_loss, distill
 from bertsecrets.shrinking.latency import LatencyTable, measure_latency
-from bertsecrets.shrinking.plan import Answered, allocate, as_fast_as_asked, layers_in_turn, plan, uniform_plan
+from bertsecrets.shrinking.plan import allocate, as_fast_as_asked, plan
 from bertsecrets.shrinking.refit import refitted
 from bertsecrets.shrinking.search import check_examples, speedups_of
 
@@ -86,87 +83,6 @@ def test_logits_without_heads_and_neurons_are_those_of_the_gated_model(family: s
     torch.testing.assert_close(smaller(**batch).logits, expected, atol=1e-5, rtol=0)
     save_pruned(smaller, tmp_path)
     torch.testing.assert_close(load_pruned(tmp_path)(**batch).logits, smaller(**batch).logits, atol=0, rtol=0)
-
-
-UNIFORM = Kept(
-    HEADS, (tuple(range(HEADS)), (), tuple(range(HEADS))), (tuple(range(0, NEURONS, 2)), (), tuple(range(24))), (1,)
-)
-
-
-@pytest.mark.parametrize("family", [family for family in (*REMOVABLE, *NARROWABLE) if family not in ("deberta", "esm")])
-def test_a_uniform_cut_is_a_folder_that_the_library_loads(family: str, tmp_path: Path) -> None:
-    model, batch = tiny_model(family), tiny_batch()
-    neurons: Any = UNIFORM.neurons
-    wide = Kept(HEADS, (tuple(range(HEADS)),) * LAYERS, (neurons[0], tuple(range(NEURONS)), neurons[2]))
-    with gate(model, wide), without_parts(describe(model), [(1, "block")]):
-        expected = model(**batch).logits
-    smaller = keep_only(model, UNIFORM)
-    torch.testing.assert_close(smaller(**batch).logits, expected, atol=1e-5, rtol=0)
-    save_smaller(smaller, tmp_path)
-    assert not (tmp_path / "heads.json").exists()
-    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    torch.testing.assert_close(plain(**batch).logits, smaller(**batch).logits, atol=0, rtol=0)
-    assert len(describe(plain).layers) == LAYERS - 1
-
-
-def test_a_uniform_cut_that_the_configuration_cannot_describe_is_refused() -> None:
-    model = tiny_model("bert")
-    # A layer that differs from all others in what no configuration says.
-    describe(model).layers[2].register_forward_hook(lambda _, __, output: 2 * output)
-    with pytest.raises(
-        UserError, match=r"model type 'bert' cannot describe a model with 2 of its layers and 24 .*=uniform"
-    ):
-        keep_only(model, UNIFORM)
-
-
-def test_the_layers_that_go_are_those_without_which_answers_change_least() -> None:
-    model = tiny_model("bert")
-    answered = Answered(model, [drawn_batch(seed) for seed in range(3)], nullcontext)
-    sets = layers_in_turn(answered)
-    assert [len(left_out) for left_out in sets] == [0, 1, 2]
-    inputs = [drawn_batch(seed).inputs() for seed in range(3)]
-
-    def divergence(left_out: tuple[int, ...]) -> float:
-        kept = Kept(
-            HEADS,
-            tuple(() if layer in left_out else tuple(range(HEADS)) for layer in range(LAYERS)),
-            tuple(() if layer in left_out else tuple(range(NEURONS)) for layer in range(LAYERS)),
-            left_out,
-        )
-        smaller = keep_only(model, kept).eval()
-        losses = []
-        for own in inputs:
-            before, after = (other(**own).logits.log_softmax(-1) for other in (model, smaller))
-            losses.append(float((before.exp() * (before - after)).sum(-1).mean().detach()))
-        return sum(losses) / len(losses)
-
-    first = min(((layer,) for layer in range(LAYERS)), key=divergence)
-    second = min((tuple(sorted((*first, layer))) for layer in range(LAYERS) if layer not in first), key=divergence)
-    assert sets[1:] == [first, second]
-
-
-def test_a_uniform_plan_is_as_fast_as_asked_and_nearest_to_the_whole_model() -> None:
-    model = tiny_model("bert")
-    answered = Answered(model, [drawn_batch(seed) for seed in range(3)], nullcontext)
-    scores = fisher_information(model, [drawn_batch(5)], context=nullcontext)
-    sets = layers_in_turn(answered)
-
-    def cut(left_out: tuple[int, ...], width: int) -> Kept:
-        own = [() if layer in left_out else most_informative(scores.neuron_LF[layer], width) for layer in range(LAYERS)]
-        heads = [() if layer in left_out else tuple(range(HEADS)) for layer in range(LAYERS)]
-        return Kept(HEADS, tuple(heads), tuple(own), left_out)
-
-    # Of 32 ms, three layers of 24 neurons take 23, two whole ones 21.5, two of 24 neurons 15.5, one whole one 11, of 24
-    # neurons 8.
-    for speedup, candidates in (
-        (1.2, [cut((), 24), cut(sets[1], 48), cut(sets[2], 48)]),
-        (2.0, [cut(sets[1], 24), cut(sets[2], 48)]),
-        (3.5, [cut(sets[2], 24)]),
-    ):
-        nearest = min(candidates, key=lambda kept: answered.divergence(keep_only(model, kept)))
-        assert uniform_plan(answered, sets, scores, TABLE, speedup) == nearest
-    with pytest.raises(UserError, match=r"equal layers is 10 times as fast here; the largest speed-up is 4\.0"):
-        uniform_plan(answered, sets, scores, TABLE, 10)
 
 
 def test_what_no_head_or_neuron_can_be_cut_out_of_is_refused() -> None:
@@ -260,7 +176,7 @@ def test_an_allocation_is_the_best_of_all(parts: list[list[tuple[int, int]]], bu
 
 
 TABLE = LatencyTable(
-    np.array([0.0, 1, 2, 3, 4]), (0, 24, 48), np.array([0.0, 3, 6]), 2.0, 0.5, LAYERS, 8, 16, 1, "cpu", "none"
+    np.array([0.0, 1, 2, 3, 4]), (0, 24, 48), np.array([0.0, 3, 6]), 2.0, LAYERS, 8, 16, 1, "cpu", "none"
 )
 
 
@@ -285,11 +201,10 @@ def test_a_plan_is_as_fast_as_asked_and_keeps_the_most_informative() -> None:
 
 def test_a_calibrated_table_predicts_what_was_measured() -> None:
     kept = Kept(HEADS, ((0, 1), (), (0, 1, 2)), (tuple(range(24)), (), tuple(range(NEURONS))))
-    without_layer = Kept(HEADS, ((0, 1), (), (0, 1, 2)), kept.neurons, (1,))
-    for smaller, measured in ((kept, 1.4), (kept, 2.05), (without_layer, 1.7)):
-        table = TABLE.calibrated(smaller, measured)
+    for measured in (1.4, 2.05):
+        table = TABLE.calibrated(kept, measured)
         assert table.whole == pytest.approx(TABLE.whole)
-        assert table.whole / table.predict(smaller) == pytest.approx(measured)
+        assert table.whole / table.predict(kept) == pytest.approx(measured)
     # One pass that something else held up does not make all that can be cut cost nothing.
     assert TABLE.calibrated(kept, 0.9).fastest > 1.1
 
@@ -358,17 +273,6 @@ def part_outputs(model: nn.Module, batch: Batch) -> list[Tensor]:
                 stack.callback(linear.register_forward_hook(lambda _, __, output: outputs.append(output)).remove)
         model(**batch.inputs())
     return [output[batch.inputs()["attention_mask"].bool()] for output in outputs]
-
-
-def test_a_uniform_cut_is_refitted_with_the_layers_that_stay() -> None:
-    model, new = tiny_model("bert").double(), drawn_batch(99, size=24)
-    fitted = refitted(model, UNIFORM, [drawn_batch(seed, size=24) for seed in range(4)], context=nullcontext)
-    whole = model(**new.inputs()).logits
-    errors = [
-        float(((keep_only(other, UNIFORM)(**new.inputs()).logits - whole) ** 2).mean().detach())
-        for other in (model, fitted)
-    ]
-    assert errors[1] < errors[0]
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet", "distilbert", "modernbert"])
