@@ -8,7 +8,6 @@ from pathlib import Path
 
 from faults.cases import Case, Outcome, analyze, train
 from faults.client import warm_process
-from faults.recomputed import check_numbers
 from shared import made_once
 
 MOST_BYTES = 3 << 30
@@ -42,7 +41,6 @@ class Warm:
         shared.mkdir(exist_ok=True)
         self.data = made_once(shared / "data", lambda folder: write_sentences(folder / "SST-2"))
         self._process = warm_process()
-        self.numbers: dict[str, list[str]] = {}
 
     def run(
         self, words: tuple[str, ...], folder: Path, environment: Mapping[str, str] | None = None, seconds: float = 60.0
@@ -100,12 +98,6 @@ class Warm:
         sentence = self.filled(case.sentence, folder, pattern=True)
         if case.status == 0:
             assert re.search(sentence, outcome.stdout + outcome.stderr), printed
-            self.numbers[case.id] = [
-                number
-                for name, stamp in _files(folder).items()
-                if Path(name).name == "finished.json" and before.get(name) != stamp
-                for number in check_numbers(folder / Path(name).parent, folder)
-            ]
         else:
             lines = outcome.stderr.rstrip("\n").split("\n")
             assert re.search(sentence, lines[-1]), printed

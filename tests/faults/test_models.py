@@ -23,7 +23,6 @@ from faults.places import (
     run,
     sharded,
     tensors,
-    torch_pickle,
     unfinished,
     warm_process,
     write,
@@ -73,18 +72,6 @@ def _drop(weights: dict[str, torch.Tensor], part: str) -> None:
 def _add(*names: str) -> Arrange:
     """Weights of these names, beside those that the model has."""
     return tensors(lambda weights: weights.update({name: torch.ones(2, 2) for name in names}))
-
-
-def named_outputs(*names: str) -> Arrange:
-    """Rename the outputs of the plain folder ``hf`` beside the copy of the run."""
-    id2label = {str(place): name for place, name in enumerate(names)}
-    label2id = {name: place for place, name in enumerate(names)}
-    return lambda folder: json_keys(_CONFIG, id2label=id2label, label2id=label2id)(folder.parent / "hf")
-
-
-def other_model(**keys: object) -> Arrange:
-    """Beside the copy of the run, copy its model to ``m`` with changed keys."""
-    return lambda folder: model(json_keys(_CONFIG, **keys))(folder.parent)
 
 
 def other_weights(folder: Path) -> None:
@@ -145,7 +132,6 @@ CONFIGS = [
     configured("dropout", "dropout probability has to be between 0 and 1", hidden_dropout_prob=7),
     configured("type-unknown", "model type `nope`", model_type="nope"),
     configured("type-number", "has no model_type", model_type=3),
-    configured("type-decoder", r"is a decoder \('gpt2'\), whose heads are not analysed", model_type="gpt2"),
     configured("quantized", "are quantized", quantization_config={"quant_method": "bitsandbytes"}),
 ]
 
@@ -211,16 +197,12 @@ WEIGHTS = [
 _LAST = "checkpoints/last.ckpt"
 _UNREADABLE = r"last\.ckpt' cannot be read as a checkpoint"
 _PLAIN = {"model": "folder", "task": "sst2", "data": "tsv", "data.root": "{data}"}
-_OF_LAST = {"checkpoint": f"r/{_LAST}"}
 
 RESUMED = [
     resumes("cut", _UNREADABLE, cut(_LAST)),
     resumes("flipped-byte", r"last\.ckpt' is damaged \(.*data/", flipped(_LAST)),
     resumes("other-seed", "its seed is 7 there and 42 here", checkpoint(set_record(seed=7))),
     resumes("other-name", "its name is 'else' there and '.*' here", checkpoint(set_record(name="else"))),
-    resumes("pickled", _UNREADABLE, torch_pickle(_LAST)),
-    resumes("pickled-legacy", _UNREADABLE, torch_pickle(_LAST, legacy=True)),
-    resumes("pickled-bare", _UNREADABLE, write(_LAST, pickle_bytes())),
     resumes(
         "another-project", "is not a checkpoint of bertsecrets", checkpoint(lambda content: content.pop("bertsecrets"))
     ),
@@ -252,13 +234,6 @@ RESUMED = [
 ]
 
 ANALYSED = [
-    analyses("pickled", _UNREADABLE, torch_pickle(_LAST), words=analyze(**_OF_LAST)),
-    analyses(
-        "another-project",
-        "is not a checkpoint of bertsecrets",
-        checkpoint(lambda content: content.pop("bertsecrets")),
-        words=analyze(**_OF_LAST),
-    ),
     analyses(
         "no-checkpoint", "has neither a model", remove("checkpoints/final.ckpt", _LAST), words=analyze(checkpoint="r")
     ),
@@ -266,18 +241,6 @@ ANALYSED = [
         "analyze-hub-offline", analyze(checkpoint="owner/name"), "not a folder, the hub cannot be reached", seconds=10
     ),
     Case("analyze-missing", analyze(checkpoint="gone"), "Checkpoint 'gone' does not exist"),
-    Case(
-        "analyze-other-heads",
-        analyze(checkpoint="r", **{"model.path": "m"}),
-        "another architecture .*num_attention_heads is 4 there and 2 here",
-        arrange=run(other_model(num_attention_heads=2)),
-    ),
-    Case(
-        "analyze-other-weights",
-        analyze(checkpoint="r", **{"model.path": "m"}),
-        "was fine-tuned from other weights .*; set the model it was fine-tuned from, or reference=",
-        arrange=run(other_weights),
-    ),
     Case(
         "analyze-other-weights-on-purpose",
         analyze(checkpoint="r", reference="m", measure="[drift]"),
@@ -294,13 +257,6 @@ ANALYSED = [
         arrange=run(fine_tuned_folder),
     ),
     Case(
-        "analyze-folder-of-other-classes",
-        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
-        r"Class 'negative' does not match exactly one output: the data have negative, positive, the model has spam, "
-        r"ham; list the class of each output in order: model\.labels=",
-        arrange=run(fine_tuned_folder, named_outputs("spam", "ham")),
-    ),
-    Case(
         "analyze-labels-in-another-order",
         analyze(**{"task.labels": "[positive,negative]"}),
         "The rows of .* differ from those of the run in .*split 'validation': other texts or labels",
@@ -310,12 +266,6 @@ ANALYSED = [
         train(task="demo_sentiment", data="demo", data__root=None, **{"task.labels": "[positive,negative]"}),
         r"task\.labels is positive, negative, but the rows of task 'demo_sentiment' number .* negative, positive; "
         r"remove",
-    ),
-    Case(
-        "analyze-folder-of-another-model",
-        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "m"}),
-        r"do not resemble model 'folder' \(cosine -?0\.0\d\).*or reference=",
-        arrange=run(fine_tuned_folder, other_weights),
     ),
 ]
 

@@ -46,6 +46,8 @@ REFUSED: dict[str, dict[str, str]] = {
         "+measure.x._target_=no.such.Class": r"measure.x._target_ .* No module named 'no'",
         "+measure.x._target_=bertsecrets.measures.drift.Drft": "has no 'Drft'; did you mean 'Drift'",
         "+measure.x._target_=torch.nn.Linear": "measure.x._target_ is torch.nn.Linear, which is not a Measure",
+        "-m launcher=joblib seed=1,2 hydra.launcher.n_jobs=two": "n_jobs is 'two'; expected a whole number",
+        "-m seed=1,1": "'seed=1,1' lists 'seed=1' twice; list each value once",
         "+logger.x._target_=no.such.Logger": r"logger.x._target_ .* No module named 'no'",
     },
     "analyze.py": {
@@ -63,6 +65,12 @@ REFUSED: dict[str, dict[str, str]] = {
         "runs=a statements=[b]": r"statements is \['b'\], which only affects the page of statements",
         "runs=a paper=statements statements=[clark_sep]": "Unknown statement 'clark_sep'; did you mean 'clark_sep_cut'",
         "runs=a paper=voita": "paper is 'voita'; expected .*voita2019",
+    },
+    "export": {
+        "folder=x": "export writes a fine-tuned model; give checkpoint=",
+        "folder=5 checkpoint=x": "folder is 5; expected",
+        "folder=/dev/null checkpoint=x": "/dev/null' is a file; choose another folder",
+        "folder=/etc checkpoint=x": "which is not empty",
     },
     "report": {
         "run=5": "run is 5",
