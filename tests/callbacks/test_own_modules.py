@@ -40,7 +40,12 @@ from wandb_log import leaves, read_log
 import bertsecrets as bs
 from bertsecrets import CaptureMaps, DisableHeads, GradientFlow, MeasureHeads
 from bertsecrets.errors import UserError
+from bertsecrets.reporting.comparison import write_comparison
+from bertsecrets.reporting.run_report import report_run
+from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.captures import read_maps, read_steps
+from bertsecrets.results.run import Run
+from bertsecrets.results.scores import RunScores
 
 WIDTH = 8
 
@@ -225,7 +230,7 @@ def test_a_score_of_ones_own_is_that_of_a_loop_of_hooks(tmp_path: Path) -> None:
                 disabled = f1_score(labels, answers(module, list(val), mine))
             assert effects.loc[f"l{layer:02}h{head:02}"].delta == pytest.approx(disabled - before)
     assert (effects.low_simultaneous <= effects.delta + 1e-12).all()
-    subprocess.run([sys.executable, "-m", "bertsecrets", "report", f"run={folder}"], check=True)
+    report_run(Run.open(folder), 2).write(Run.open(folder))
     assert "own_f1" in (folder / "report.html").read_text("utf-8")
 
 
@@ -290,7 +295,7 @@ def test_training_is_not_affected_by_draws_of_the_module_in_validation(tmp_path:
     weights = []
     for own in ([], [DisableHeads(folder=tmp_path / "heads", every_n_validations=1)]):
         module = AlwaysDropout()
-        trainer(tmp_path, *own).fit(module, *loaders())
+        trainer(tmp_path, *own, epochs=1).fit(module, *loaders())
         weights.append(torch.cat([value.flatten() for value in module.state_dict().values()]))
     assert torch.equal(*weights)
 
@@ -392,28 +397,32 @@ def test_scores_in_half_precision_that_are_all_one_before_training(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("make", "by"), [(Mine, "key"), (Mine, "function"), (Mine, "values"), (Mine, "default"), (Library, "default")]
+    ("make", "kinds"),
+    [(Mine, ("key", "function", "values", "default")), (Library, ("default",))],
+    ids=["mine", "library"],
 )
-def test_examples_of_a_group_are_judged_together(make: Callable[[], Any], by: str, tmp_path: Path) -> None:
+def test_examples_of_a_group_are_judged_together(make: Callable[[], Any], kinds: Sequence[str], tmp_path: Path) -> None:
     """Three copies of every example, as a group, tell as much as one."""
-    module, rows = spread(make()), examples(20, 2)
-    # Library hands every other key to its model.
-    name = "group" if by == "default" or make is Library else "review"
-    copies = [row | {name: torch.tensor(number)} for number, row in enumerate(rows) for _ in range(3)]
-    copies = [row | {"index": torch.tensor(place)} for place, row in enumerate(copies)]
-    alone = [{key: value for key, value in row.items() if key != name} for row in copies]
-    group = {"key": name, "function": lambda batch: batch[name].tolist(), "values": [row // 3 for row in range(60)]}
-    for folder, used, given in (("once", rows, None), ("alone", alone, None), ("groups", copies, group.get(by))):
-        own = DisableHeads(folder=tmp_path / folder, mode="zero", group=given)
-        trainer(tmp_path, own).validate(module, DataLoader(used, 12), verbose=False)
-    tables = [pd.read_parquet(tmp_path / folder / "ablation.parquet") for folder in ("once", "alone", "groups")]
-    once, ungrouped, grouped = tables
-    assert set(grouped["count"]) == {60}
-    columns = ["delta", "p_needed"]
-    assert grouped[columns].to_numpy(float) == pytest.approx(once[columns].to_numpy(float), abs=1e-6, nan_ok=True)
+    rows, columns = examples(20, 2), ["delta", "p_needed"]
+    copies = [row | {"index": torch.tensor(3 * number + copy)} for number, row in enumerate(rows) for copy in range(3)]
+
+    def swept(name: str, used: list[Any], group: Any = None) -> pd.DataFrame:
+        own = DisableHeads(folder=tmp_path / name, mode="zero", group=group)
+        trainer(tmp_path, own).validate(spread(make()), DataLoader(used, 12), verbose=False)
+        return pd.read_parquet(tmp_path / name / "ablation.parquet")
+
+    once, ungrouped = swept("once", rows), swept("alone", copies)
     assert not np.allclose(ungrouped[columns].to_numpy(float), once[columns].to_numpy(float), equal_nan=True)
-    below, above = ((one.high_simultaneous - one.low_simultaneous).mean() for one in (ungrouped, grouped))
-    assert below < 0.8 * above
+    for by in kinds:
+        # Library hands every other key to its model.
+        name = "group" if by == "default" else "review"
+        places = [place // 3 for place in range(60)]
+        group = {"key": name, "function": lambda batch, name=name: batch[name].tolist(), "values": places}
+        grouped = swept(by, [row | {name: torch.tensor(place // 3)} for place, row in enumerate(copies)], group.get(by))
+        assert set(grouped["count"]) == {60}
+        assert grouped[columns].to_numpy(float) == pytest.approx(once[columns].to_numpy(float), abs=1e-6, nan_ok=True)
+        below, above = ((one.high_simultaneous - one.low_simultaneous).mean() for one in (ungrouped, grouped))
+        assert below < 0.8 * above
 
 
 def test_groups_that_cannot_be_used_are_said(tmp_path: Path) -> None:
@@ -447,10 +456,6 @@ def test_classes_have_the_names_of_the_library_model(given: Any, names: list[str
 def test_the_end_of_training_says_once_what_was_found_and_where(
     learned: bool, tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
-    from bertsecrets.reporting.run_report import report_run
-    from bertsecrets.results.run import Run
-    from bertsecrets.results.scores import RunScores
-
     monkeypatch.setattr(RunScores, "learned", learned)
     own = [MeasureHeads("entropy"), DisableHeads(max_examples=20), GradientFlow(2)]
     with caplog.at_level("INFO", "pytorch_lightning"):
@@ -492,11 +497,6 @@ def test_the_folder_is_that_of_a_finished_run(tmp_path: Path, monkeypatch: pytes
     run = bs.Run(tmp_path / "run0")
     assert len(run.to_pandas()) == LAYERS * HEADS
     assert len(run.disabled()) == LAYERS * HEADS + LAYERS
-    from bertsecrets.reporting.comparison import write_comparison
-    from bertsecrets.reporting.run_report import report_run
-    from bertsecrets.reporting.runs import find_runs
-    from bertsecrets.results.run import Run
-
     report = report_run(Run.open(tmp_path / "run0"), 2).report
     assert {"Entropy of attention", "Drift of attention"} <= {section.title for section in report.sections}
     assert not any("analyze" in step.command for step in report.steps)
@@ -669,44 +669,56 @@ def test_a_measure_of_change_needs_the_model_before(tmp_path: Path) -> None:
 
 
 SCRIPT = """
+import os
 import sys
+from pathlib import Path
 import pytorch_lightning as pl
-from callbacks.own_modules import Mine, examples
-from callbacks.test_own_modules import spread
-from torch.utils.data import DataLoader
-from bertsecrets import CaptureMaps, DisableHeads, MeasureHeads
+from callbacks.own_modules import Mine
+from callbacks.test_own_modules import spread, validated
 
-folder, devices, index = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "index"
-own = [MeasureHeads("entropy", folder=folder), DisableHeads(folder=folder), CaptureMaps(folder=folder)]
-trainer = pl.Trainer(
-    accelerator="cpu", devices=devices, strategy="ddp" if devices > 1 else "auto", callbacks=own, logger=False,
-    enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
-)
-trainer.validate(spread(Mine()), DataLoader(examples(61, 2, index=index), 16), verbose=False)
+def two_processes(own, folder):
+    return pl.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", callbacks=own, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
+    )
+
+for name in ("two", "repeated"):
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print("begins", name, file=sys.stderr, flush=True)
+    validated(Path(sys.argv[1]) / name, two_processes, index=name == "two")
 """
 
 
+def validated(folder: Path, made: Callable[[list[pl.Callback], Path], pl.Trainer], *, index: bool) -> None:
+    """Validate on 61 examples, which tell their place or do not, with maps and disabled heads."""
+    own = [MeasureHeads("entropy", folder=folder), DisableHeads(folder=folder), CaptureMaps(folder=folder)]
+    made(own, folder).validate(spread(Mine()), DataLoader(examples(61, 2, index=index), 16), verbose=False)
+
+
 def test_two_processes_give_the_numbers_of_one(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT, "utf-8")
-    errors = {}
-    for name, devices, index in (("one", 1, "index"), ("two", 2, "index"), ("repeated", 2, "none")):
-        command = [sys.executable, str(script), str(tmp_path / name), str(devices), index]
-        paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=paths)
-        assert done.returncode == 0, done.stderr
-        errors[name] = done.stderr
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*count twice")
+        validated(tmp_path / "one", lambda own, folder: trainer(folder, *own), index=True)
+    (tmp_path / "script.py").write_text(SCRIPT, "utf-8")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    of_two, repeated = done.stderr.split("begins repeated")
+    assert "1 of 61 validation examples count twice" in repeated
+    assert "count twice" not in of_two
     for table in ("heads", "ablation"):
         one, two = (pd.read_parquet(tmp_path / name / f"{table}.parquet") for name in ("one", "two"))
         assert set(one["count"]) == set(two["count"]) == {61}
         columns = ["value", "stderr"] if table == "heads" else ["delta", "loss_change", "low_simultaneous", "p_needed"]
         assert two[columns].to_numpy() == pytest.approx(one[columns].to_numpy(), abs=1e-6, nan_ok=True)
-    for name in ("one", "two"):
-        (step,) = read_steps(tmp_path / name / "captures").values()
-        assert sorted(read_maps(step)) == sorted(read_maps(next(iter(read_steps(tmp_path / "one/captures").values()))))
+    maps = [read_maps(next(iter(read_steps(tmp_path / name / "captures").values()))) for name in ("one", "two")]
+    assert sorted(maps[0]) == sorted(maps[1])
     assert set(pd.read_parquet(tmp_path / "repeated/heads.parquet")["count"]) == {62}
-    assert "1 of 61 validation examples count twice" in errors["repeated"]
-    assert "count twice" not in errors["one"] + errors["two"]
 
 
 def test_the_trainer_of_the_package_lightning(tmp_path: Path) -> None:
