@@ -1,4 +1,4 @@
-"""Tables and sections of statements with their verdicts, also in Markdown and as data."""
+"""Tables and sections of statements with their verdicts, also as data."""
 
 import math
 from collections.abc import Sequence
@@ -23,8 +23,6 @@ from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import MISSING, listed, p_value
 from bertsecrets.results.run import code_of
 
-MARKDOWN = "statements.md"
-"""File of the tables in Markdown, next to the page of all statements."""
 STORED = "statements.json"
 """File of the verdicts with their numbers, next to the page of all statements."""
 
@@ -147,32 +145,6 @@ def versions_in_words(runs: Sequence[FinishedRun]) -> list[str]:
     ]
 
 
-def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
-    """The notes, the statements with numbers and verdicts, and dependencies on model, task or seed, in Markdown."""
-    table = overview(entries, "", between="<br>")
-    rows = [
-        [f"{words} (`{entry.statement.name}`)", *cells]
-        for entry, (words, *cells) in zip(entries, table.rows, strict=True)
-    ]
-    sentences = [f"- {sentence}" for sentence in dependences(entries)] or ["No dependence found in these runs."]
-    return "\n".join(
-        [
-            *(f"{note}\n" for note in notes),
-            *_lines(table.header, rows),
-            *("", "### What depends on the model, the task or the seed", "", *sentences),
-            *("", "### By model and task", "", *_lines((of_subjects := by_subject(entries)).header, of_subjects.rows)),
-            "",
-        ]
-    )
-
-
-def _lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table in Markdown."""
-    escaped = [[cell.replace("|", "&#124;") for cell in row] for row in (header, *rows)]
-    first, *others = (f"| {' | '.join(row)} |" for row in escaped)
-    return [first, f"|{'---|' * len(header)}", *others]
-
-
 def dependences(entries: Sequence[Entry]) -> list[str]:
     """Each statement followed by the sentences on what it depends on."""
     return [f"{entry.statement.statement} {sentence}" for entry in entries for sentence in depends_on(entry)]
@@ -202,13 +174,13 @@ def objectives_in_words(models: Studied) -> list[str]:
     ]
 
 
-def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = (), between: str = "; ") -> Table:
-    """A table of statements with their verdicts and numbers; text separates the numbers of a statement's subjects."""
+def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = ()) -> Table:
+    """A table of statements with their verdicts and numbers."""
     rows = [
         [
             entry.statement.statement,
             verdicts(entry),
-            here(entry, between),
+            here(entry),
             entry.statement.published,
             entry.statement.source,
         ]
@@ -218,13 +190,13 @@ def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = (), 
     return Table(header, rows, caption, links=links)
 
 
-def here(entry: Entry, between: str) -> str:
+def here(entry: Entry) -> str:
     """The number of every subject with its interval, and the condition of the statement, or why there is no number."""
     parts = []
     for cell in measured(entry):
         if (finding := cell.finding) is not None:
             parts.append(f"{cell.subject}: {interval_in_words(finding.value, finding.low, finding.high)}")
-    return between.join([*parts, f"threshold: {entry.statement.test.condition}"]) if parts else _unmeasured(entry)
+    return "; ".join([*parts, f"threshold: {entry.statement.test.condition}"]) if parts else _unmeasured(entry)
 
 
 def verdicts(entry: Entry) -> str:

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -171,20 +170,6 @@ class Group(Condition):
                 return views, accepted_mode
         return [], None
 
-    def retrain(self, settings: str) -> str:
-        """The command that repeats the training of the first model with other settings, as far as it is recorded."""
-        config, words = self.config, text_settings(self.config) + model_settings(self.config)
-        if self.models[0].training is not None:
-            training = config["task"].get("training") or {}
-            values = {
-                "optimizer.learning_rate": (config.get("optimizer") or {}).get("learning_rate"),
-                "trainer.max_epochs": (config.get("trainer") or {}).get("max_epochs"),
-                "task.training.batch_size": training.get("batch_size"),
-            }
-            words += [f"{name}={value}" for name, value in values.items() if value is not None]
-        words.append(f"seed={self.models[0].seed}")
-        return f"python -m bertsecrets train {shlex.join(words)} {settings}".strip()
-
 
 _FOLDER = "folder"
 """The option of ``conf/model`` for a model on disk."""
@@ -268,17 +253,8 @@ class Studied:
 
     def controls_of(self, group: Group) -> list[Group]:
         """The controls that differ from fine-tuned models only in the control."""
-        return [control for control, different in self.controls_by_difference(group) if not different]
-
-    def controls_by_difference(self, group: Group) -> list[tuple[Group, list[str]]]:
-        """The controls of the same task and model, with the settings in which they differ."""
-        recipe, by_difference = _recipe(group), []
-        for control in (candidate for candidate in self.groups if candidate.controlled):
-            control_recipe = _recipe(control)
-            different = [name for name, value in recipe.items() if control_recipe[name] != value]
-            if not {"task", "model"} & set(different):
-                by_difference.append((control, different))
-        return by_difference
+        recipe = _recipe(group)
+        return [control for control in self.groups if control.controlled and _recipe(control) == recipe]
 
     def parts_before(self) -> dict[tuple[str, str], list[FinishedRun]]:
         """The runs that may contain numbers of a model before fine-tuning, by model and task."""

@@ -12,11 +12,9 @@ from pydantic import Field
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.ledger import (
-    MARKDOWN,
     STORED,
     answer,
     counts_in_words,
-    markdown,
     objectives_in_words,
     overview,
     statement_sections,
@@ -146,7 +144,6 @@ class Page:
         save_figures(report.figures, folder / "figures")
         write_report(folder / self.file, report)
         if self.settings.every_statement:
-            write_text(folder / MARKDOWN, markdown(entries, report.notes))
             write_text(folder / STORED, json.dumps(stored(entries, runs), indent=1, ensure_ascii=False))
         return folder / self.file
 

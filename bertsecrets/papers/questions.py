@@ -14,7 +14,7 @@ import yaml
 from bertsecrets.ablation.blocking import over_seeds
 from bertsecrets.ablation.rows import Blocked
 from bertsecrets.papers.lines import Line, tables
-from bertsecrets.papers.models import Group, Model, Studied, analysis_command
+from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD, subject_of, taken
 from bertsecrets.papers.statements.kinds import KINDS, Correlation
 from bertsecrets.papers.statements.sheet import UNLIMITED
@@ -51,25 +51,22 @@ def numbers(
     under: Mapping[str, str] = _NONE,
     paired: bool = False,
     figure: Mapping[str, str] = _NONE,
-) -> Section:
+) -> Section | None:
     """Numbers of fine-tuned models and of models fine-tuned under controls, tested like statements but without
-    correction.
+    correction; None if no run has them.
 
     Args:
         models: The models.
         tests: Label of the number -> its kind of test and settings, the state it is ``about`` (by default ``tuned``),
             and the ``words`` for a number significantly above or below the threshold.
         caption, heading, form: Caption of the table, heading of the column of numbers, and the format of its cells.
-        under: Names of controls -> their labels: models under these are also tested, and missing ones are listed.
+        under: Names of controls -> their labels: models under controls are also tested.
         paired: Whether to test the change due to a control, seed by seed: its number minus the usual one,
             conservatively adding both errors.
         figure: ``name``, ``title`` and ``unit`` of a figure of the numbers under controls; empty for none.
     """
     lines: list[dict[str, Any]] = []
     answers: dict[str, list[str]] = {group.name: [] for group in models.tuned}
-    lacking: dict[str, list[str]] = {}
-    commands: dict[tuple[str, str], str] = {}
-    controls_of = {group.name: models.controls_of(group) if under else [] for group in models.tuned}
     for label, settings in tests.items():
         values = dict(settings)
         about, words = values.pop("about", "tuned"), values.pop("words", {})
@@ -77,50 +74,43 @@ def numbers(
         of_zero = test.model_copy(update={"above": 0.0, "below": None})
         sides: dict[str, int] = {}
         for group in models.tuned:
+            controlled = models.controls_of(group) if under else []
             usual: dict[str, Reading] = {}
             # Models trained with gates share the controls of the usual ones.
-            for tested in (tested for tested in [group, *controls_of[group.name]] if tested.name not in sides):
-                present, without = taken(subject_of(models, tested, about).sheets, test.reading)
-                for sheet, error in without if tested is group or option_of(tested) in under else []:
-                    lacking.setdefault(tested.name, []).append(error.what)
-                    command = analysis_command(sheet.checkpoint, error.settings)
-                    commands.setdefault((tested.name, error.settings), command)
-                if not present:
-                    continue
+            for tested in (tested for tested in [group, *controlled] if tested.name not in sides):
+                present, _ = taken(subject_of(models, tested, about).sheets, test.reading)
                 readings = {sheet.name: reading for sheet, reading in present}
+                if not readings:
+                    continue
                 line = _line(test, [*readings.values()], group, tested.name, label)
                 lines.append(line)
                 sides[tested.name] = line["side"]
                 if tested is group:
                     usual = readings
-                elif paired and (differences := _differences(readings, usual)):
-                    line = _line(of_zero, differences, group, f"{tested.name}, minus {group.name}", label)
+                elif paired and (both := readings.keys() & usual.keys()):
+                    changes = [
+                        replace(
+                            reading,
+                            value=reading.value - usual[seed].value,
+                            stderr=reading.stderr + usual[seed].stderr,
+                            limits=UNLIMITED,
+                        )
+                        for seed, reading in readings.items()
+                        if seed in both
+                    ]
+                    line = _line(of_zero, changes, group, f"{tested.name}, minus {group.name}", label)
                     lines.append(line)
                     answers[group.name] += filter(None, [words.get(line["side"])])
             side = sides.get(group.name, "")
             if not paired and (word := words.get(side)):
-                by_option = {option_of(control): sides.get(control.name) for control in controls_of[group.name]}
+                by_option = {option_of(control): sides.get(control.name) for control in controlled}
                 also = [name for option, name in under.items() if by_option.get(option) == side]
                 otherwise = [name for option, name in under.items() if by_option.get(option) not in (side, None)]
                 word += f", also with {listed(also)}" if also else ""
                 word += f", not significant with {listed(otherwise)}" if otherwise else ""
                 answers[group.name].append(word)
-    paragraphs = [
-        f"{name}: no run has {what[0]}{f', and {len(what) - 1} more' * (len(what) > 1)}."
-        for name, what in ((name, list(dict.fromkeys(what))) for name, what in lacking.items())
-    ]
-    for group in models.tuned if under else []:
-        present_options = {option_of(control) for control in controls_of[group.name]}
-        if missing := [option for option in under if option not in present_options]:
-            called = listed([under[option] for option in missing])
-            paragraphs.append(f"No comparable model was fine-tuned with {called} ({group.name}).")
-            control = f"{'-m ' * (len(missing) > 1)}control={','.join(missing)}"
-            commands[group.name, control] = group.retrain(control)
-        paragraphs += [
-            f"Not comparable: {other.name}, which also differs in {listed(different)}."
-            for other, different in models.controls_by_difference(group)
-            if different
-        ]
+    if not lines:
+        return None
     columns = {
         "models": "{name}",
         **({"quantity": "{label}"} if len(tests) > 1 else {}),
@@ -129,12 +119,10 @@ def numbers(
         "over": "{over}",
     }
     # Without a control, there is no difference to test.
-    measured = len({line["name"] for line in lines}) > len({line["group"] for line in lines}) if paired else bool(lines)
+    measured = not paired or len({line["name"] for line in lines}) > len({line["group"] for line in lines})
     return Section(
-        paragraphs=list(dict.fromkeys(paragraphs)),
-        tables=tables(lines, columns, caption) if lines else [],
+        tables=tables(lines, columns, caption),
         figures=_of_controls(lines, **figure) if figure else [],
-        commands=list(filter(None, commands.values())),
         summary=in_few_words({name: "; ".join(words) for name, words in answers.items()}, measured=measured),
     )
 
@@ -155,15 +143,6 @@ def _line(test: Test, readings: Sequence[Reading], group: Group, name: str, labe
         "over": f"seeds and {over}" if len(readings) > 1 else over,
         "side": ("above" if found.value > test.threshold else "below") if found.p_value <= LEVEL else "",
     }
-
-
-def _differences(changed: Mapping[str, Reading], usual: Mapping[str, Reading]) -> list[Reading]:
-    """Readings minus those of the same seeds."""
-    return [
-        replace(one, value=one.value - other.value, stderr=one.stderr + other.stderr, limits=UNLIMITED)
-        for seed, one in changed.items()
-        if (other := usual.get(seed)) is not None
-    ]
 
 
 def in_few_words(answers: Mapping[str, str], *, measured: bool) -> str:
