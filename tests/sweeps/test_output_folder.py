@@ -186,6 +186,9 @@ def test_who_loses_the_lock_writes_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert {path.name for path in tmp_path.iterdir()} == {".lock", "held"}
     holder.kill()
     holder.join()
+    # The lock of a process that was killed is free.
+    with hold(tmp_path):
+        pass
 
 
 def test_folders_that_cannot_be_used_are_named(tmp_path: Path) -> None:

@@ -2,10 +2,6 @@
 
 import errno
 import json
-import multiprocessing
-import os
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from omegaconf import OmegaConf
 
-from bertsecrets.errors import BusyError, UserError
+from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import write_config
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.run_folder import (
@@ -23,7 +19,6 @@ from bertsecrets.sweeps.run_folder import (
     config_digest,
     exclusive_run,
     find_damage,
-    hold,
     mark_finished,
     read_finished,
     report_failure,
@@ -117,29 +112,6 @@ def test_what_is_set_aside_is_kept(finished: Path) -> None:
     assert json.loads((first / "finished.json").read_text())["key"] == "key"
     assert (second / "new").read_text() == "x"
     assert not finished.exists()
-
-
-def _hold(folder: Path) -> None:
-    with hold(folder):
-        (folder / "held").touch()
-        time.sleep(60)
-
-
-def test_a_folder_is_held_by_one_process_and_free_when_it_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bertsecrets.sweeps.run_folder._PATIENCE_S", 0.2)
-    holder = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path,))
-    holder.start()
-    deadline = time.monotonic() + 20
-    while not (tmp_path / "held").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    with pytest.raises(BusyError, match="is being written by another process"), hold(tmp_path):
-        pass
-    os.kill(holder.pid or 0, signal.SIGKILL)
-    holder.join()
-    with hold(tmp_path):
-        pass
 
 
 def test_an_interrupted_run_is_resumed_only_with_its_own_code_and_settings(
