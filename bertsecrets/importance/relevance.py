@@ -4,7 +4,7 @@ methods V2).
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +19,11 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.importance import alpha_beta
 from bertsecrets.importance.rows import Propagation
 from bertsecrets.measures.base import MaxExamples, Measure, Passed
 from bertsecrets.models.encoder import Encoder, check_adapter, describe, requiring_gradients
 from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.results.progress import progress_over, reported
-
-Rule = Literal["z", "alpha_beta"]
 
 RELEVANCE, SIGNED = "relevance", "signed"
 TOLERANCE = 1e-3
@@ -40,7 +37,6 @@ _ACTIVATIONS: tuple[Any, ...] = tuple(
 _POINTWISE = (functional.gelu, functional.relu, functional.silu, torch.tanh, torch.relu, Tensor.tanh, Tensor.relu)
 _PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
 _MULTIPLICATIONS = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)
-_ADDITIONS = (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__)
 _SOFTMAX: tuple[Any, ...] = (functional.softmax, torch.softmax, Tensor.softmax)
 
 
@@ -48,11 +44,10 @@ class Relevance(Measure):
     """The share of the prediction's logit that passes through each head, by layer-wise relevance propagation.
 
     An output's relevance is passed down to its inputs in proportion to their contributions: w_uv u / sum_u' w_u'v u'
-    for a linear map (Voita et al. 2019, appendix A: the z-rule, that is the epsilon rule with epsilon 0), or by the
-    alpha-beta rule of their code. Non-linearities pass it down unchanged; a layer normalisation is treated as linear,
-    with its standard deviation held fixed. A bias keeps its share. A head's relevance is the sum over its outputs at
-    all tokens, starting from the logit of the predicted class (or the score), divided by the sum of absolute values
-    over the layer's heads.
+    for a linear map (Voita et al. 2019, appendix A: the z-rule, that is the epsilon rule with epsilon 0).
+    Non-linearities pass it down unchanged; a layer normalisation is treated as linear, with its standard deviation held
+    fixed. A bias keeps its share. A head's relevance is the sum over its outputs at all tokens, starting from the logit
+    of the predicted class (or the score), divided by the sum of absolute values over the layer's heads.
 
     Columns:
         ``relevance``: the share in absolute value; the heads of a layer add up to 1.
@@ -76,9 +71,7 @@ class Relevance(Measure):
             self.update(Passed(layer, batch, values_BHC=torch.stack((signed_BH.abs(), signed_BH), -1)))
 
 
-def take_relevance(
-    model: nn.Module, batches: Iterable[Batch], consider_attention: bool = False, rule: Rule = "z"
-) -> HeadGrid:
+def take_relevance(model: nn.Module, batches: Iterable[Batch], consider_attention: bool = False) -> HeadGrid:
     """Relevances of all heads over this process's batches, reduced over all processes.
 
     Args and errors as :func:`head_relevance`; batches are moved to the model's device.
@@ -89,25 +82,21 @@ def take_relevance(
     measure = measure.to(float64_device(device))
     for on_host in batches:
         batch = on_host.to(device)
-        measure.take(batch, head_relevance(model, batch.inputs(), consider_attention, rule))
+        measure.take(batch, head_relevance(model, batch.inputs(), consider_attention))
     return measure.compute()
 
 
-def head_relevance(
-    model: nn.Module, inputs: Mapping[str, Tensor], consider_attention: bool = False, rule: Rule = "z"
-) -> Tensor:
+def head_relevance(model: nn.Module, inputs: Mapping[str, Tensor], consider_attention: bool = False) -> Tensor:
     """Relevance of each head to the logit of the predicted class (or to the score), ``[B, layers, heads]``.
 
     One forward and one backward pass: with non-linear parts replaced by linear maps with the same values at these
-    inputs, an input's relevance under the z-rule is input times gradient. Under the alpha-beta rule, the backward pass
-    passes down relevance itself (:mod:`bertsecrets.importance.alpha_beta`), which takes about ten times as long.
+    inputs, an input's relevance is input times gradient.
 
     Args:
         model: Any module that contains a transformers encoder with a sequence classification head, in evaluation mode.
         inputs: Its keyword arguments, on its device.
         consider_attention: Whether relevance also passes through attention weights: each factor of a product gets half
             of its relevance, and a weight passes its part on to its score. Otherwise weights are constants.
-        rule: How an output's relevance is shared among its inputs.
 
     Raises:
         UserError: If the family has no adapter, or an example's relevances (with those of biases) do not add up to its
@@ -134,7 +123,7 @@ def head_relevance(
                 stack.callback(module.register_forward_hook(lambda _, args, value: _ratio(args[0], value)).remove)
         # Copied, because tensors from inference mode cannot take part in a backward pass.
         arguments: dict[str, Any] = {name: tensor.clone() for name, tensor in inputs.items()}
-        with _LocallyLinear(consider_attention, rule, kept):
+        with _LocallyLinear(consider_attention, kept):
             logits_BC = encoder.model(**arguments).logits
         answer_B = logits_BC.max(-1).values
         heads = [outputs[layer] for layer in sorted(outputs)]
@@ -169,27 +158,19 @@ class _LocallyLinear(TorchFunctionMode):
     """Replace non-linear functions by linear maps with the same values at their inputs.
 
     Args:
-        consider_attention, rule: See :func:`head_relevance`.
+        consider_attention: See :func:`head_relevance`.
         kept: Receives the relevance that each bias keeps, ``[B]``, in the backward pass.
     """
 
-    def __init__(self, consider_attention: bool, rule: Rule, kept: list[Tensor]) -> None:
+    def __init__(self, consider_attention: bool, kept: list[Tensor]) -> None:
         super().__init__()
         self.consider_attention = consider_attention
-        self.separates_signs = rule == "alpha_beta"
         self.kept = kept
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self.separates_signs:
-            if func is functional.linear:
-                return alpha_beta.linear(*args, **kwargs)
-            if func is functional.layer_norm:
-                return alpha_beta.layer_norm(*args, **kwargs)
-            if func in _ADDITIONS and _both_depend(*args[:2]) and args[0].shape == args[1].shape:
-                return alpha_beta.add(*args[:2])
         if func is functional.linear:
             return self._with_bias(functional.linear(*args, **kwargs), *args[2:], **kwargs)
         if func is functional.layer_norm:
@@ -201,7 +182,7 @@ class _LocallyLinear(TorchFunctionMode):
         if func in _POINTWISE:
             return _ratio(args[0], func(*args, **kwargs))
         if func in _PRODUCTS:
-            return self._product(*args)
+            return _halves(torch.matmul, *args)
         if func in _MULTIPLICATIONS:
             return _halves(func, *args)
         return func(*args, **kwargs)
@@ -215,9 +196,6 @@ class _LocallyLinear(TorchFunctionMode):
 
             result.register_hook(keep)
         return result
-
-    def _product(self, first: Tensor, second: Tensor) -> Tensor:
-        return alpha_beta.matmul(first, second) if self.separates_signs else _halves(torch.matmul, first, second)
 
     def _weights(self, score: Tensor, weight: Tensor) -> Tensor:
         return _ratio(score, weight) if self.consider_attention else weight.detach()
@@ -234,12 +212,12 @@ class _LocallyLinear(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         scale = float(query.shape[-1]) ** -0.5 if scale is None else scale
-        score = self._product(query, key.transpose(-1, -2)) * scale
+        score = _halves(torch.matmul, query, key.transpose(-1, -2)) * scale
         if attn_mask is not None:
             barred = ~attn_mask if attn_mask.dtype == torch.bool else attn_mask <= torch.finfo(attn_mask.dtype).min / 2
             bias = torch.zeros_like(score) if attn_mask.dtype == torch.bool else attn_mask.masked_fill(barred, 0)
             score = (score + bias).masked_fill(barred, torch.finfo(score.dtype).min)
-        return self._product(self._weights(score, torch.softmax(score, -1)), value)
+        return _halves(torch.matmul, self._weights(score, torch.softmax(score, -1)), value)
 
 
 def _ratio(argument: Tensor, value: Tensor) -> Tensor:
@@ -249,15 +227,10 @@ def _ratio(argument: Tensor, value: Tensor) -> Tensor:
     return torch.where(zero, value, argument * (value / argument.masked_fill(zero, 1)).detach())
 
 
-def _both_depend(first: Any, second: Any) -> bool:
-    """Whether both operands are tensors that depend on the input."""
-    return all(isinstance(operand, Tensor) and operand.requires_grad for operand in (first, second))
-
-
 def _halves(func: Callable[..., Tensor], *args: Any) -> Tensor:
     """A product that passes half of its relevance to each of two factors that depend on the input."""
     first, second = args[:2]
-    if not _both_depend(first, second):
+    if not all(isinstance(operand, Tensor) and operand.requires_grad for operand in (first, second)):
         return func(*args)
     # The value is the product; its gradient is half of each factor's.
     return (func(first, second.detach()) + func(first.detach(), second)) / 2
@@ -280,7 +253,6 @@ class RelevanceOfHeads(Analysis):
     Args:
         ablation: Its ``evaluation`` is used.
         consider_attention: Whether relevance also passes through attention weights, see :func:`head_relevance`.
-        rule: How an output's relevance is shared among its inputs, see the same function.
         max_examples: Size of a random sample of examples; None for all.
 
     Raises:
@@ -293,18 +265,16 @@ class RelevanceOfHeads(Analysis):
         self,
         ablation: AblationSettings | None = None,
         consider_attention: bool = False,
-        rule: Rule = "z",
         max_examples: MaxExamples = None,
     ) -> None:
         super().__init__(None if ablation is None else ablation.evaluation, max_examples)
         self.consider_attention = consider_attention
-        self.rule = rule
 
     def run(self, context: Context) -> Iterator[Findings]:
         encoder, batches = context.encoder, context.batches(self.max_examples)
         with progress_over(len(batches), "relevance", visible=context.progress) as advance:
-            grid = take_relevance(context.model, reported(batches, advance), self.consider_attention, self.rule)
-        how = Propagation(self.rule, self.consider_attention)
+            grid = take_relevance(context.model, reported(batches, advance), self.consider_attention)
+        how = Propagation(self.consider_attention)
         yield Findings(Relevance(encoder.num_layers, encoder.num_heads), [grid], [how])
 
 

@@ -22,9 +22,7 @@ class Propagation:
     """How relevance was propagated.
 
     Args:
-        rule: ``z`` or ``alpha_beta``.
         consider_attention: Whether relevance also passed through attention weights.
     """
 
-    rule: str
     consider_attention: bool

@@ -212,7 +212,7 @@ def relevance(view: MeasureView) -> Section | None:
     if not view.has("relevance") or not view.count("relevance"):
         return None
     value_LH, stderr_LH, count_LH = view.grid("relevance")
-    signed_LH, how = view.value("signed"), view.fact(Propagation) or Propagation("z", False)
+    signed_LH, how = view.value("signed"), view.fact(Propagation) or Propagation(False)
     top = highest(value_LH)
     columns: dict[str, Callable[[tuple[int, int]], str]] = {
         "layer": lambda head: str(head[0]),
@@ -226,7 +226,6 @@ def relevance(view: MeasureView) -> Section | None:
         if how.consider_attention
         else "are held fixed, so relevance passes to the values"
     )
-    signs = " Positive and negative contributions to an output each pass down half of its relevance (alpha-beta rule)."
     return Section(
         view.title,
         [
@@ -237,7 +236,7 @@ def relevance(view: MeasureView) -> Section | None:
         [
             "Relevance of a head to the logit of the predicted class, by layer-wise relevance propagation through "
             "the whole encoder, as a share of the absolute relevances of the layer's heads (Voita et al. 2019). "
-            f"Attention weights {weights}.{signs * (how.rule == 'alpha_beta')} Shares are comparable within a layer, "
+            f"Attention weights {weights}. Shares are comparable within a layer, "
             "not between layers."
         ],
         [table(tops, columns, "The top head of each layer", folded=True)],

@@ -57,8 +57,6 @@ REFUSED: dict[str, dict[str, str]] = {
         "checkpoint=x task=stsb analysis=prune prune.max_class_loss=5": "prune.max_class_loss is 5, but task 'stsb' "
         "does not predict one class",
         "checkpoint=x analysis=prune prune.step=0": "prune.step is 0; expected a number between 0 and 1",
-        "checkpoint=x analysis=relevance analysis.relevance.rule=alpha": "Unknown analysis.relevance.rule 'alpha'; did "
-        "you mean 'alpha_beta'",
         "checkpoint=x optimizer.learning_rate=1": "Unknown config key 'optimizer.learning_rate'",
     },
     "compare": {

@@ -17,7 +17,6 @@ import bertsecrets.importance.relevance as relevance_module
 from bertsecrets.analysis import Context
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.importance import alpha_beta
 from bertsecrets.importance.relevance import RelevanceOfHeads, head_relevance
 from bertsecrets.importance.rows import Propagation
 from bertsecrets.models.encoder import Encoder
@@ -75,119 +74,6 @@ def test_relevance_of_a_one_layer_model_equals_the_rules_by_hand() -> None:
         assert expected_BH.abs().min() > 1e-5
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def by_sign(contribution_OI: Tensor, relevance_O: Tensor) -> Tensor:
-    """The alpha-beta rule, one output after another; relevances of the inputs before they are rescaled."""
-    handed_I = torch.zeros(contribution_OI.shape[1])
-    for contribution_I, relevance in zip(contribution_OI, relevance_O, strict=True):
-        for sign in (1, -1):
-            own_I = contribution_I * (sign * contribution_I > 0)
-            handed_I += 0.5 * relevance * own_I / (own_I.sum() + sign * 1e-5)
-    return handed_I
-
-
-def as_large(relevance: Tensor, before: Tensor) -> Tensor:
-    return relevance * before.abs().sum() / relevance.abs().sum()
-
-
-def spread(weight_OI: Tensor, bias_O: Tensor, argument_I: Tensor) -> Tensor:
-    return weight_OI * argument_I + bias_O[:, None] / len(argument_I)
-
-
-@torch.no_grad()
-def test_the_alpha_beta_rule_equals_the_rules_by_hand() -> None:
-    """A model of one layer, one example: from the answer over classifier, pooler, sums, norms and network to the
-    heads.
-    """
-    model: Any = three_heads().double()
-    torch.set_default_dtype(torch.float64)
-    try:
-        batch = split_of([3, 9, 4])[[0]].inputs()
-        layer = model.bert.encoder.layer[0]
-        kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-        handles = [
-            module.register_forward_hook(lambda m, args, output: kept.__setitem__(m, (args[0][0], output[0])))
-            for module in model.modules()
-            if isinstance(module, (nn.Linear, nn.LayerNorm))
-        ]
-        logits_C = model(**batch).logits[0]
-        for handle in handles:
-            handle.remove()
-
-        def first(tensor: Tensor) -> Tensor:
-            return tensor if tensor.dim() == 1 else tensor[0]
-
-        def through(linear: nn.Linear, relevance_O: Tensor) -> Tensor:
-            handed_I = by_sign(spread(linear.weight, linear.bias, first(kept[linear][0])), relevance_O)
-            return as_large(handed_I, relevance_O)
-
-        def normed(norm: nn.LayerNorm, relevance_D: Tensor) -> Tensor:
-            argument_D = first(kept[norm][0])
-            size = len(argument_D)
-            matrix_DD = norm.weight[:, None] * (torch.eye(size) - 1 / size)
-            matrix_DD /= (argument_D.var(unbiased=False) + norm.eps).sqrt()
-            return as_large(by_sign(spread(matrix_DD, norm.bias, argument_D), relevance_D), relevance_D)
-
-        def parted(one_D: Tensor, other_D: Tensor, relevance_D: Tensor) -> list[Tensor]:
-            pairs_D2 = torch.stack((one_D, other_D), -1)
-            handed = [by_sign(pair_2[None], share[None]) for pair_2, share in zip(pairs_D2, relevance_D, strict=True)]
-            handed_2D = torch.stack(handed, -1)
-            return list(as_large(handed_2D, relevance_D))
-
-        top_C = torch.nn.functional.one_hot(logits_C.argmax(), 3) * logits_C
-        after_D = through(model.bert.pooler.dense, through(model.classifier, top_C))
-        norms = layer.output.LayerNorm, layer.attention.output.LayerNorm
-        middle_D = first(kept[norms[1]][1])
-        network_D, skipped_D = parted(first(kept[layer.output.dense][1]), middle_D, normed(norms[0], after_D))
-        network_D = through(layer.intermediate.dense, through(layer.output.dense, network_D))
-        dense = layer.attention.output.dense
-        below_D = first(kept[norms[1]][0]) - first(kept[dense][1])
-        heads_D, _ = parted(first(kept[dense][1]), below_D, normed(norms[1], skipped_D + network_D))
-        expected_H = through(dense, heads_D).unflatten(-1, (3, -1)).sum(-1)
-        relevance_1LH = head_relevance(model, batch, rule="alpha_beta")
-        torch.testing.assert_close(relevance_1LH[0, 0], expected_H, atol=1e-9, rtol=1e-6)
-        assert expected_H.abs().min() > 1e-3
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.parametrize("constant", [True, False])
-def test_a_product_hands_relevance_down_by_sign(constant: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    first_QK, second_KD, gradient_QD = (
-        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((3, 4), (4, 2), (3, 2))
-    )
-    first_QK.requires_grad_(not constant)
-    second_KD.requires_grad_()
-    result_QD = alpha_beta.matmul(first_QK[None], second_KD[None])[0]
-    torch.testing.assert_close(result_QD, first_QK @ second_KD)
-    inputs = [second_KD] if constant else [first_QK, second_KD]
-    gradients = torch.autograd.grad(result_QD, inputs, gradient_QD)
-    first_QK, second_KD = first_QK.detach(), second_KD.detach()
-    relevance_QD = first_QK @ second_KD * gradient_QD
-    expected = [torch.zeros(3, 4).double(), torch.zeros(4, 2).double()]
-    for query in range(3):
-        for column in range(2):
-            part_K = first_QK[query] * second_KD[:, column]
-            copies = torch.cat([part_K] if constant else [part_K, part_K]).float()
-            shares = by_sign(copies[None], relevance_QD[query, column][None].float()).double().split(4)
-            expected[1][:, column] += shares[-1]
-            expected[0][query] += 0 if constant else shares[0]
-    factor = relevance_QD.abs().sum() / sum(tensor.abs().sum() for tensor in expected)
-    for gradient, own, handed in zip(reversed(gradients), reversed(inputs), reversed(expected), strict=False):
-        torch.testing.assert_close(gradient * own.detach(), handed * factor, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
-def test_the_alpha_beta_rule_conserves_relevance(family: str) -> None:
-    model = tiny_model(family).double()
-    whole_BLH = head_relevance(model, tiny_batch(), rule="alpha_beta")
-    assert whole_BLH.shape == (3, LAYERS, HEADS)
-    # Contributions of either sign get positive shares: all heads speak for or against the answer as its logit does.
-    assert ((whole_BLH > 0).all((1, 2)) | (whole_BLH < 0).all((1, 2))).all()
-    padded = tiny_batch(pad=2, pad_id=model.config.pad_token_id)
-    torch.testing.assert_close(head_relevance(model, padded, rule="alpha_beta"), whole_BLH, atol=1e-9, rtol=1e-6)
 
 
 @pytest.mark.parametrize("consider_attention", [False, True])
@@ -253,10 +139,10 @@ def test_an_unknown_part_is_an_error() -> None:
         head_relevance(model, tiny_batch())
 
 
-def test_the_analysis_writes_shares_and_its_rule(tmp_path: Path) -> None:
+def test_the_analysis_writes_shares_and_how_they_were_propagated(tmp_path: Path) -> None:
     view = analysed(RelevanceOfHeads(), model_of_tokens(), split_of([3, 9, 4, 4, 12, 7]), tmp_path)
     assert view.value("relevance").sum(-1) == pytest.approx([1.0] * LAYERS, abs=1e-6)
-    assert view.fact(Propagation) == Propagation("z", False)
+    assert view.fact(Propagation) == Propagation(False)
 
 
 def test_relevance_needs_no_labels() -> None:

@@ -420,7 +420,7 @@ CASES = {
     "relevance": score(
         Relevance(2, 2),
         RELEVANCES,
-        [Propagation("z", False)],
+        [Propagation(False)],
         [RELEVANT],
         cells=OF_LAYERS,
         figures=["relevance_relevance", "relevance_signed"],
@@ -429,11 +429,11 @@ CASES = {
     "relevance of attention": score(
         Relevance(2, 2),
         RELEVANCES,
-        [Propagation("alpha_beta", True)],
+        [Propagation(True)],
         [RELEVANT],
         cells=OF_LAYERS,
         figures=["relevance_relevance", "relevance_signed"],
-        says=["receive half of the relevance of a product and pass it on to queries and keys. Positive"],
+        says=["receive half of the relevance of a product and pass it on to queries and keys."],
     ),
     "Shapley": score(
         Shapley("f1"),
