@@ -73,7 +73,7 @@ def trained(kind: Kind, seed: int, tiny_bert: Path, folder: Path) -> Path:
 
     def train(run: Path) -> None:
         model = made_once(folder / "tiny_masked_bert", with_head)
-        given = small(model, run, task=kind.task, seed=seed, logger="wandb", **kind.settings)
+        given = small(model, run, task=kind.task, seed=seed, logger="wandb", trainer__max_epochs=1, **kind.settings)
         result = door("train", *given, "logger.wandb.mode=offline")
         assert result.returncode == 0, result.stderr
 

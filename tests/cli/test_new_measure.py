@@ -90,20 +90,6 @@ def test_its_heads_its_mean_and_its_figures_are_in_wandb(trained: tuple[Path, st
     assert "figures/sharpness/_type" in names
 
 
-def test_a_comparison_has_its_panel(trained: tuple[Path, str], configs: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    second = tmp_path / "second"
-    other = [*small(tiny_bert, second, measure="[sharpness]"), "seed=7"]
-    assert run("train", configs, *other).returncode == 0
-    done = run(
-        "compare", configs, f"runs=[{trained[0]},{second}]", f"hydra.run.dir={tmp_path / 'both'}", "progress=false"
-    )
-    assert done.returncode == 0, done.stderr
-    page = (tmp_path / "both" / "comparison.html").read_text("utf-8")
-    assert "Sharpness of attention" in page
-    assert "agreement between seeds" in page
-    assert (tmp_path / "both" / "figures" / "sharpness_bits.svg").is_file()
-
-
 def test_its_report_can_be_made_again_without_its_class(trained: tuple[Path, str]) -> None:
     folder, _ = trained
     before = (folder / "figures" / "sharpness.svg").read_bytes()

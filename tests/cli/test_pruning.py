@@ -7,7 +7,6 @@ from cli.runs import door, small
 
 from bertsecrets.pruning.rows import Pruned
 from bertsecrets.results.run import Run
-from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
 
 pytestmark = pytest.mark.slow
@@ -47,22 +46,6 @@ def test_settings_of_pruning_choose_the_analysis(trained: Path, tmp_path: Path) 
     }
     assert found.search.margin == 0.01
     assert "Pruned heads" in (tmp_path / "run" / "report.html").read_text("utf-8")
-
-
-def test_columns_of_another_analysis_are_scores(trained: Path, tmp_path: Path) -> None:
-    drift = ["analysis=drift", "logger=csv", "progress=false", f"hydra.run.dir={tmp_path / 'drift'}"]
-    assert door("analyze", f"checkpoint={trained}", *drift).returncode == 0
-    tables = [f"prune.tables=[{tmp_path / 'drift'}]", "prune.scores=[-drift/cosine]", "prune.keep=5"]
-    found = pruned(tmp_path / "run", trained, *tables)
-    removed = {name for name, kept in grid_of(tmp_path / "run", "pruning", "kept").items() if not kept}
-    cosine = grid_of(tmp_path / "drift", "drift", "cosine")
-    assert removed == set(sorted(cosine, key=lambda place: -cosine[place])[: found.search.heads - 5])
-
-
-def grid_of(folder: Path, measure: str, column: str) -> dict[tuple[int, int], float]:
-    table = HeadTable.read(folder / "heads.parquet")
-    grid_LH = table.grid(measure, column, "checkpoint", table.steps(measure, column, "checkpoint")[-1])[0]
-    return {(layer, head): float(value) for layer, row in enumerate(grid_LH) for head, value in enumerate(row)}
 
 
 def test_heads_removed_before_training_on_one_page(tiny_bert: Path, tmp_path: Path) -> None:

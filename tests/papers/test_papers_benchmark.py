@@ -39,17 +39,6 @@ def test_agreement_with_figure_8_is_that_of_its_grid(tmp_path: Path) -> None:
     assert agreement["mrpc"]["layers"][0] == pytest.approx(-1)
 
 
-def test_what_takes_absent_files_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "train.tsv").touch()
-    papers.split_genres(tmp_path, tmp_path / "split")
-    assert papers.figure_8({"mrpc": np.zeros((1, 144))}, tmp_path) == {}
-    assert not (tmp_path / "split").exists()
-    assert capsys.readouterr().out == (
-        f"The genres of MNLI: left out; {tmp_path / 'dev_matched.tsv'} not found.\n"
-        f"Agreement with figure 8: left out; {tmp_path / 'fig8.json'} not found.\n"
-    )
-
-
 def test_a_page_made_alone_leaves_the_others_as_they_are_stored() -> None:
     stored = json.loads(papers.RESULTS.read_text("utf-8"))
     nothing = {"tables": [], "scores": {}, "minutes": {}, "blocking": {}, "figure_8": {}, "shared_heads": {}}
@@ -60,14 +49,6 @@ def test_a_page_made_alone_leaves_the_others_as_they_are_stored() -> None:
     others = [row for row in stored["tables"] if row["page"] != "michel2019"]
     assert [row for row in merged["tables"] if row["page"] != "michel2019"] == others
     assert merged["scores"] == {**stored["scores"], "sst2-1": {"count": 1}}
-
-
-def test_a_page_without_some_of_its_runs_is_not_made(tmp_path: Path) -> None:
-    for name in ("mpnet-sst2", "minilm-mrpc-1"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "finished.json").touch()
-    assert papers.finished(tmp_path, ["mpnet-sst2", "mpnet-sst2-sinks"]) == []
-    assert papers.finished(tmp_path, ["m*", "mpnet-*"]) == [str(tmp_path / n) for n in ("minilm-mrpc-1", "mpnet-sst2")]
 
 
 def test_telephone_speech_is_told_from_writing_by_its_form(tmp_path: Path) -> None:
