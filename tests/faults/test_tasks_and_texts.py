@@ -52,16 +52,6 @@ def acceptability(label: str = "1", count: int = 12) -> Arrange:
     return tsv(rows.encode(), folder="CoLA")
 
 
-def treebank(text: str | bytes) -> Arrange:
-    def arrange(root: Path) -> None:
-        place = root / "data" / "UD_English-EWT"
-        place.mkdir(parents=True)
-        for name in ("train", "dev", "test"):
-            (place / f"en_ewt-ud-{name}.conllu").write_bytes(text if isinstance(text, bytes) else text.encode())
-
-    return arrange
-
-
 def frozen(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).chmod(0)
 
@@ -97,33 +87,6 @@ def data(name: str, sentence: str, arrange: Arrange | None = None, **settings: o
     )
 
 
-def plan(name: str, sentence: str, content: str | bytes) -> Case:
-    words = analyze(**FRESH, analysis="disable_groups", ablation__plan_file="{folder}/plan.yaml")
-    arrange = both(tsv(sentences(4)), write("plan.yaml", content))
-    return Case(f"plan-{name}", words, sentence, arrange=arrange, leaves=LATE, check=bounded)
-
-
-def framenet(name: str, sentence: str, content: str | bytes | None) -> Case:
-    words = analyze(**FRESH, measure="[frame_relations]", framenet__published="{folder}/sentences.txt")
-    arrange = tsv(sentences(4)) if content is None else both(tsv(sentences(4)), write("sentences.txt", content))
-    return Case(f"framenet-{name}", words, sentence, arrange=arrange, leaves=LATE, check=bounded)
-
-
-def conllu(name: str, sentence: str, content: str | bytes) -> Case:
-    words = analyze(**{**FRESH, "task": "ud_ewt", "data": "conllu"})
-    return Case(f"conllu-{name}", words, sentence, arrange=treebank(content), leaves=LATE, check=bounded)
-
-
-def probes(name: str, sentence: str, content: str | bytes) -> Case:
-    """Files of word vectors."""
-    words = analyze(
-        **{**FRESH, "task": "ud_ewt", "data": "conllu", "analysis": "probes"},
-        analysis__probes__glove="{folder}/vectors.txt",
-    )
-    arrange = both(treebank(WORD + "\n"), write("vectors.txt", content))
-    return Case(f"probes-{name}", words, sentence, arrange=arrange, leaves=LATE, check=bounded)
-
-
 def undefined(
     name: str, arrange: Arrange, *said: str, task: str = "sst2", analysis: str | None = None, **more: object
 ) -> Case:
@@ -137,8 +100,6 @@ def undefined(
         f"undefined-{name}", words, r"Report: {folder}/outputs", status=0, arrange=arrange, check=pages_say(*said)
     )
 
-
-WORD = "1\tfilm\tfilm\tNOUN\tNN\t_\t0\troot\t_\t_\n"
 
 FILES = [
     data("folder-is-file", r"data.root '{folder}/data' is not a directory", write("data", "x")),
@@ -163,22 +124,6 @@ FILES = [
         tsv(["a\t1", "b " * 50_000_000 + "\t1"]),
     ),
     data("score-escape", r"score '\\x1b\[0m' of task", similarity("\x1b[0m"), task="stsb"),
-    plan("interpolation", r"Group 0 of .*; expected a list of \[layer, head\]", '- [[0, "${oc.env:HOME}"]]'),
-    plan("tag", r"plan.yaml cannot be read", '!!python/object/apply:os.system ["touch hacked"]'),
-    framenet("binary", r"cannot be read; give a UTF-8 text file", JUNK),
-    framenet("empty", r"has no sentences", ""),
-    framenet("deep", r"Line 1 of .* does not have the format", f"hello world {'[' * 5000}{']' * 5000}\n"),
-    framenet("escape", r"Line 1 of .* does not have the format", "\x1b[31mred\u202e\n"),
-    conllu("long-line", r"conllu:1: the line is longer", "x" * 2 * MEBIBYTE),
-    probes("binary", r"vectors.txt' is not UTF-8", JUNK),
-    probes("long-line", r"vectors.txt:1: the line is longer", "1 " * MEBIBYTE),
-    Case(
-        "probes-without-annotation",
-        analyze(**FRESH, analysis="probes"),
-        r"Probes need annotated words, but the sentences of task 'sst2' have none",
-        arrange=tsv(sentences(4)),
-        leaves=LATE,
-    ),
 ]
 
 
