@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,9 @@ from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.fit_gates import FitGates
 from bertsecrets.pruning.gates import fit_gates
-from bertsecrets.pruning.prune import PruneHeads
+from bertsecrets.pruning.prune import PruneHeads, PruningSearch
 from bertsecrets.pruning.rows import PathGate, PathPoint, Pruned
 from bertsecrets.pruning.scores import SCORES, removal_sets
-from bertsecrets.pruning.search import PruningSearch
 from bertsecrets.pruning.sets import Situation
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import CHECKPOINT, Run
@@ -156,21 +156,12 @@ def test_losses_on_the_training_examples_are_those_of_the_tested_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are computed in two steps, before and after sizes are added around the knee."""
-    monkeypatch.setattr("bertsecrets.pruning.search.around_the_knee", lambda *_: [3, 6, 8, 11])
+    monkeypatch.setattr("bertsecrets.pruning.prune.around_the_knee", lambda *_: [3, 6, 8, 11])
     data, model = some_data(), tiny_classifier().eval()
-    orders, _ = PruningSearch(
-        model,
-        TASK,
-        choosing=lambda: data.training_sample(16),
-        share=lambda: data.training_share(16),
-        testing=lambda: data.evaluation_loader("val"),
-        split=lambda: data.training_split(16),
-        settings=PruneSettings(step=0.5, seeds=1, scores=["exact", "confidence/confidence"]),
-        columns={},
-        context=nullcontext,
-        store=Store(),
-        bar=lambda total, label: nullcontext(lambda *_: None),
-    ).run()
+    store = SimpleNamespace(of=lambda _: Store())
+    context: Any = SimpleNamespace(model=model, data=data, autocast=nullcontext, store=store, progress=False)
+    settings = PruneSettings(step=0.5, seeds=1, examples=16, scores=["exact", "confidence/confidence"])
+    orders, _ = PruningSearch(context, settings, {}).run()
     choosers = [order for order in orders if order.choosing_results is not None]
     assert len(choosers) == 2
     for order in choosers:

@@ -20,7 +20,7 @@ LITTLE = [
     "ablation.permutations=100",
 ]
 PRUNING = ["prune.step=0.3", "prune.seeds=1", "prune.examples=33", "prune.latency_rounds=0", "prune.iterative=true"]
-MEASURED = "[exact,head_gradient/batch_normalised,first_order/mean,relevance,direct_effect,shapley]"
+MEASURED = "[exact,head_gradient/token_normalised,first_order/mean,relevance,direct_effect,shapley]"
 ANALYSES = {
     "importance": [
         "analysis=shapley",

@@ -61,7 +61,6 @@ def test_every_measure_checks_its_arguments_by_their_types(name: str) -> None:
         ("confidence", {"rows": "word"}, "Unknown Confidence.rows 'word'"),
         ("first_order", {"reference_examples": 0}, "FirstOrder.reference_examples is 0"),
         ("gradient_importance", {"marks": ".,"}, r"GradientImportance.marks is '\.,'"),
-        ("head_gradient", {"batch_size": 0}, "HeadGradient.batch_size is 0"),
         ("integrated_gradients", {"steps": 0}, "IntegratedGradients.steps is 0"),
     ],
 )

@@ -20,7 +20,6 @@ from bertsecrets.attention.gates import gated
 from bertsecrets.attention.head_outputs import output_gradients
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import sample_positions
 from bertsecrets.importance.confidence import Confidence
 from bertsecrets.importance.first_order import FirstOrder
 from bertsecrets.importance.head_gradient import HeadGradient
@@ -159,7 +158,7 @@ def outputs_of(model: PreTrainedModel, example: int) -> tuple[np.ndarray, np.nda
 @pytest.mark.parametrize("parts", PARTS, ids=["one batch", "three batches"])
 def test_head_gradient_equals_a_naive_loop(parts: list[list[int]]) -> None:
     model = model_of_tokens()
-    measure = prepared(HeadGradient(LAYERS, HEADS, batch_size=2))
+    measure = HeadGradient(LAYERS, HEADS)
     grid, entropy = measure_pass(model, [measure, Entropy(LAYERS, HEADS)], [split()[part] for part in parts])
     slopes = []
     for example in range(4):
@@ -168,60 +167,26 @@ def test_head_gradient_equals_a_naive_loop(parts: list[list[int]]) -> None:
     expected = {
         "token": np.mean([np.abs(slope).sum(1) for slope in slopes], 0),
         "example": np.mean([np.abs(slope.sum(1)) for slope in slopes], 0),
-        "batch": np.mean(
-            [np.abs(np.mean([slope.sum(1) for slope in slopes[first : first + 2]], 0)) for first in (0, 2)], 0
-        ),
         "signed": np.mean([slope.sum(1) for slope in slopes], 0),
     }
     for name, value_LH in expected.items():
         assert np.allclose(grid.column(name).numpy(), value_LH, rtol=1e-6, atol=1e-12), name
-    for name in ("token", "example", "batch"):
+    for name in ("token", "example"):
         norm_L = np.linalg.norm(expected[name], axis=1, keepdims=True)
         assert np.allclose(grid.column(f"{name}_normalised").numpy(), expected[name] / norm_L, rtol=1e-6), name
-    halves = np.stack([np.abs(np.mean([slope.sum(1) for slope in slopes[first : first + 2]], 0)) for first in (0, 2)])
-    position = grid.columns.index("batch")
-    assert np.allclose(grid.stderr_LHC[..., position], halves.std(0, ddof=1) / np.sqrt(2), rtol=1e-5)
     assert (entropy.count_LHC == 4).any()
 
 
-def test_batches_are_formed_of_the_sample() -> None:
-    model = model_of_tokens()
-    measure = prepared(HeadGradient(LAYERS, HEADS, batch_size=2, max_examples=2))
-    sample = sample_positions(4, 2, measure.feed.seed)
-    # In the whole split the two would be in different batches.
-    assert sample == [0, 2]
-    (grid,) = measure_pass(model, [measure], [split()[sample]])
-    slopes = [np.prod(outputs_of(model, example), axis=0).sum((1, 3)) for example in sample]
-    assert np.allclose(grid.column("batch").numpy(), np.abs(np.mean(slopes, 0)), rtol=1e-6)
-
-
-def test_two_processes_give_the_batches_of_one() -> None:
-    model = model_of_tokens()
-    grids = []
-    whole = prepared(HeadGradient(LAYERS, HEADS, batch_size=3))
-    measure_pass(model, [whole], [split()[[0, 1, 2, 3]]])
-    shares = [prepared(HeadGradient(LAYERS, HEADS, batch_size=3)) for _ in range(2)]
-    for share, part in zip(shares, ([3, 0], [1, 2]), strict=True):
-        measure_pass(model, [share], [split()[part]])
-    # What torchmetrics does between processes: states are summed.
-    for name in ("total_LHC", "squares_LHC", "count_LHC", "sums_LHG", "members_G"):
-        setattr(shares[0], name, getattr(shares[0], name) + getattr(shares[1], name))
-    shares[0]._computed = None
-    grids = [whole.compute(), shares[0].compute()]
-    assert torch.allclose(grids[0].value_LHC, grids[1].value_LHC, rtol=1e-9, equal_nan=True)
-    assert torch.allclose(grids[0].stderr_LHC, grids[1].stderr_LHC, rtol=1e-6, equal_nan=True)
-
-
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 5))
-def test_gradients_shrink_from_token_to_batch(seed: int, batch_size: int) -> None:
+@given(st.integers(0, 10**6))
+def test_gradients_shrink_from_token_to_example(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    measure = prepared(HeadGradient(1, HEADS, batch_size=batch_size))
+    measure = HeadGradient(1, HEADS)
     batch = split()[[0, 1, 2, 3]]
     output, gradient = (torch.randn(4, 5, HEADS, 3, generator=generator).double() for _ in range(2))
     measure.update(Passed(0, batch, output_BSHd=output, slope_BSHd=gradient))
     grid = measure.compute()
-    columns = [grid.column(name) for name in ("token", "example", "batch")] + [grid.column("signed").abs()]
+    columns = [grid.column(name) for name in ("token", "example")] + [grid.column("signed").abs()]
     for larger, smaller in itertools.pairwise(columns):
         assert (larger >= smaller - 1e-12).all()
 

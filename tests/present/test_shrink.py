@@ -33,7 +33,6 @@ SEARCH = ShrinkSearch(
     length=12,
     device="cpu",
     threads=1,
-    shape="free",
     onnx=False,
     taught_on=0,
     epochs=0,
@@ -86,8 +85,6 @@ def test_the_card_says_what_was_tested_and_what_loads_the_model() -> None:
     # What is praised comes first in the usage.
     assert 0 < quantised.index("model.int8.onnx") < quantised.index("load_pruned(folder)")
     assert "| 2.00, int8 | accuracy |" in quantised
-    uniform = shrink_card(replace(SHRUNK, search=replace(SEARCH, shape="uniform")), "mine", task)
-    assert "AutoModelForSequenceClassification.from_pretrained(folder)" in uniform
 
 
 def test_the_answer_names_speed_score_and_what_is_ruled_out() -> None:

@@ -19,7 +19,7 @@ from bertsecrets.pruning.guarantee import (
     p_of_classes,
     search_level,
 )
-from bertsecrets.pruning.search import Order, choose
+from bertsecrets.pruning.prune import Order, choose
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.task_heads import METRICS
 from bertsecrets.task_heads.sequence import ACCURACY

@@ -74,8 +74,6 @@ def test_gradient_scores_are_derivatives_without_the_removed_heads() -> None:
     expected = {
         "head_gradient/example": example_LH,
         "head_gradient/example_normalised": example_LH / example_LH.norm(dim=1, keepdim=True),
-        # All ten examples are one batch.
-        "head_gradient/batch": slope_NLH.mean(0).abs(),
         "first_order/zero": -slope_NLH.mean(0),
     }
     for name, score_LH in expected.items():
@@ -134,7 +132,7 @@ def test_every_measured_score_orders_heads_anew_after_each_step() -> None:
         assert (len(first), len(second)) == (2, 5)
         removal_sets(find_score(f"-{name}", {}), here, [2], iterative=False)
         assert sum(finished) == 2 * 10 * passes_of([name, f"-{name}", "reversed"], {}, LAYERS * HEADS)
-    names = ["exact", "shapley", "relevance", "head_gradient/token", "head_gradient/batch"]
+    names = ["exact", "shapley", "relevance", "head_gradient/token", "head_gradient/example"]
     assert passes_of([*names, "random"], {}, 12) == 12 + 20 * 12 + 2 + 2
 
 
