@@ -21,7 +21,7 @@ import torch
 from scipy import stats
 from scipy.optimize import brentq
 
-from bertsecrets.ablation.judging import judged_rows
+from bertsecrets.ablation.judging import judged_rows, spared_heads
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.predictions import PairedPredictions, Unseen
@@ -29,7 +29,6 @@ from bertsecrets.ablation.screening import Screening
 from bertsecrets.ablation.seeds import FEW_FLIPS, p_of_flips
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.significance import mcnemar_exact
-from bertsecrets.ablation.spared import spared_heads
 from bertsecrets.ablation.verdicts import (
     Effects,
     JointErrors,

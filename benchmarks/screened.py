@@ -28,15 +28,13 @@ import torch
 from torch import Tensor, nn
 
 import bertsecrets.ablation.screening as screening_module
-from bertsecrets.ablation.arithmetic import in_bf16, prefers_bf16
+from bertsecrets.ablation.arithmetic import by_onednn, in_bf16, prefers_bf16
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.forecast import FEWEST_SCREENED
 from bertsecrets.ablation.judging import judged_rows
-from bertsecrets.ablation.onednn import by_onednn
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.pairs import Pairs
+from bertsecrets.ablation.pairs import Pairs, first_order_changes
 from bertsecrets.ablation.partial_passes import CleanLayer, return_freed_memory
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.ablation.replacements import Replacements, prepare

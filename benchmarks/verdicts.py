@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import stats
 
-from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import weighted_scores
+from bertsecrets.ablation.predictions import PairedPredictions, weighted_scores
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.verdicts import (
     change_limits,

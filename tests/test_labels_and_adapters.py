@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification
 
 import bertsecrets as bs
 from bertsecrets.attention.self_check import check_attention
-from bertsecrets.attention.values import output_weights
+from bertsecrets.attention.watch import output_weights
 from bertsecrets.errors import UserError
 
 TEXTS = ["the dog chased the cat", "the old man sat", "a chair", "on the cat", "the dog", "the old chair"] * 4

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from bertsecrets.ablation.outcomes import Collected
 from bertsecrets.ablation.plan import Plan, Variant
-from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.predictions import PairedPredictions, judged_metrics
 from bertsecrets.ablation.rows import Blocked
-from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.seeds import verdicts_over_seeds
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import Judging, judge

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.predictions import PairedPredictions, judged_metrics
 from bertsecrets.ablation.rows import Together
-from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import judge
 from bertsecrets.analysis import Context, SplitBatches

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.distributed import ReduceOp
 
 from bertsecrets.ablation.arithmetic import prefers_bf16, why_not_bf16
 from bertsecrets.ablation.engine import shares_passes
 from bertsecrets.ablation.plan import Plan, Variant
-from bertsecrets.ablation.reduced import Reduced
 from bertsecrets.ablation.replacements import FIT_BATCH
-from bertsecrets.ablation.screening import why_not
+from bertsecrets.ablation.screening import over_processes, why_not
 from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
 from bertsecrets.analysis import Context
 from bertsecrets.attention.hooks import eager_execution
@@ -315,10 +315,8 @@ def announce(work: str, context: Context, evaluations: float, max_examples: int 
 
 def _largest(context: Context, *numbers: float) -> list[float]:
     """The largest of each number over all processes."""
-    device = float64_device(context.device)
-    largest = Reduced(torch.zeros(len(numbers), dtype=torch.float64), "max").to(device)
-    largest.update(torch.tensor(numbers, dtype=torch.float64, device=device))
-    return [float(value) for value in largest.compute().view(-1)]
+    value_X = torch.tensor(numbers, dtype=torch.float64, device=float64_device(context.device))
+    return [float(value) for value in over_processes(value_X, ReduceOp.MAX)]
 
 
 @torch.no_grad()

@@ -1,6 +1,4 @@
-"""Test the outcomes of a sweep: every variant with every metric of the task, choices of the best one, and kinds of
-sublayers.
-"""
+"""From the outcomes of a sweep to its results: tested rows, grids, and what else the outcomes tell."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,22 +7,34 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 
-from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.predictions import PairedPredictions, judged_metrics
 from bertsecrets.ablation.redundancy import redundancy
-from bertsecrets.ablation.rows import Selection, Sublayers
-from bertsecrets.ablation.scoring import judged_metrics
-from bertsecrets.ablation.verdicts import Judging, judge, judge_rises
+from bertsecrets.ablation.rows import Disabling, OverExamples, Selection, Spared, SparedAt, Sublayers
+from bertsecrets.ablation.verdicts import (
+    Judging,
+    corrected_against_margin,
+    judge,
+    judge_rises,
+    losses_ruled_out,
+    p_against_margins,
+    p_if_unchanged,
+)
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.results.components import ALL_BUT_ONE, ATTENTION, COMPONENTS, FEED_FORWARD, HEAD, KINDS, Kind
 from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import metric_label
 from bertsecrets.results.verdicts import INCONCLUSIVE
+from bertsecrets.statistics.clusters import Clusters, numbered
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.replicates import intraclass_correlation
+from bertsecrets.statistics.simultaneous import least_false
 from bertsecrets.statistics.student import mean_limits
 from bertsecrets.task_heads.metric import Array, Metric
 
@@ -317,3 +327,173 @@ def _grids(plan: Plan, rows: Sequence[dict[str, Any]], kinds: Sequence[Kind], mo
         ]
         grids.append(HeadGrid(Disabling.name, columns, value_LHC, stderr_LHC, count_LHC, "head" not in kind.axes))
     return grids
+
+
+MARGINS = np.linspace(0.0025, 0.05, 20)
+"""Margins of the curve: a quarter of a point to five points."""
+
+
+def spared_heads(outcomes: Outcomes, task: Task, judging: Judging) -> list[Spared | SparedAt]:
+    """How many heads can be spared for each metric of the task, at the margin of the tests and at each of
+    :data:`MARGINS`.
+
+    Empty unless two or more heads were disabled alone, on two or more examples.
+
+    Args:
+        outcomes: Outcomes of a finished sweep.
+        task: The task, with its metrics.
+        judging: How effects are tested.
+    """
+    heads = outcomes.plan.of_kind(HEAD)
+    if len(heads) < 2 or len(outcomes.label_N) < 2:
+        return []
+    paired = outcomes.predictions(task).of(heads)
+    rows = [_spared(metric, outcomes.plan.mode, paired, judging) for metric in judged_metrics(task)]
+    return [row for of_metric in rows for row in of_metric]
+
+
+def _spared(metric: Metric, mode: str, paired: PairedPredictions, judging: Judging) -> list[Spared | SparedAt]:
+    margin, level, rate = judging.margin, judging.level, judging.false_discovery_rate
+    # The margin of the tests is a point of the curve, where the page and the verdicts must agree.
+    margin_M = MARGINS if margin is None else np.unique(np.append(MARGINS, margin))
+    heads = len(paired.prediction_VN)
+    p_MV, unchanged_MV = p_against_margins(metric, paired, margin_M), p_if_unchanged(metric, paired, margin_M)
+    # One-sided limits. A level below one half has no such tail.
+    loss_V = losses_ruled_out(metric, paired, min(1 - level, (1 - 1e-9) / 2))
+    unchanged = np.flatnonzero(~paired.moved(metric).any(-1)).tolist()
+    of_unchanged = (
+        losses_ruled_out(metric, paired.of(unchanged), min(1 - level, (1 - 1e-9) / 2) / heads)
+        if unchanged
+        else np.array([])
+    )
+    shown_MV = np.stack(
+        [
+            corrected_against_margin(p_V, unchanged_V) <= rate
+            for p_V, unchanged_V in zip(p_MV, unchanged_MV, strict=True)
+        ]
+    )
+    each_M, at_least_M = shown_MV.sum(axis=1).tolist(), [least_false(p_V, 1 - level) for p_V in p_MV]
+    each, at_least, of_each, falsely = 0, 0, 0, 0.0
+    if margin is not None:
+        judged = int(np.searchsorted(margin_M, margin))
+        each, at_least = each_M[judged], at_least_M[judged]
+        of_each = least_false(p_MV[judged], 1 - level, shown_MV[judged])
+        # The false discovery rate times the heads that it spares, or the number of unchanged heads to expect if all V
+        # heads lose the margin, whichever is larger.
+        unchanged_V = unchanged_MV[judged]
+        falsely = float(max(rate * (corrected(p_MV[judged]) <= rate).sum(), unchanged_V[unchanged_V <= rate].sum()))
+    curve = [SparedAt(metric.name, mode, *point) for point in zip(margin_M.tolist(), each_M, at_least_M, strict=True)]
+    return [
+        Spared(
+            metric.name,
+            mode,
+            margin,
+            level,
+            rate,
+            heads,
+            each,
+            at_least,
+            of_each,
+            excluded=None if np.isnan(loss_V).any() else float(max(loss_V.max(), 0.0)),
+            falsely=falsely,
+            unchanged=len(unchanged),
+            excluded_unchanged=float(of_unchanged.max()) if unchanged and np.isfinite(of_unchanged).all() else None,
+        ),
+        *curve,
+    ]
+
+
+_BLOCKS = 20
+
+
+def over_examples(outcomes: Outcomes, task: Task, level: float) -> list[OverExamples]:
+    """The share of the variance of heads' effects on the losses of single examples that is due to examples.
+
+    Empty without :func:`effects_on_losses`, or if nothing varies.
+
+    Args:
+        outcomes: Outcomes of a finished sweep.
+        task: The task.
+        level: Level of the interval.
+    """
+    effect_HN = effects_on_losses(outcomes, task)
+    if effect_HN is None:
+        return []
+    share, stderr = share_over_examples(effect_HN, None if outcomes.group_N is None else numbered(outcomes.group_N))
+    if not math.isfinite(stderr):
+        return []
+    reach = float(stats.t.ppf((1 + level) / 2, _BLOCKS - 1)) * stderr
+    heads, examples = effect_HN.shape
+    interval = Estimate(share, max(0.0, share - reach), min(1.0, share + reach), stderr, examples)
+    return [OverExamples(outcomes.plan.mode, interval, level, heads, examples)]
+
+
+def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
+    """Increase of each example's loss with each head disabled alone, ``[heads, examples]``.
+
+    None with fewer than two heads, with fewer than two examples per block of the jackknife, without losses, and for a
+    screened sweep, whose losses are partly estimates.
+    """
+    heads = outcomes.plan.of_kind(HEAD)
+    few = (
+        len(heads) < 2 or len(outcomes.index_N if outcomes.group_N is None else outcomes.group_N.unique()) < 2 * _BLOCKS
+    )
+    if few or outcomes.is_screened or not outcomes.have_losses(task):
+        return None
+    clean_N, loss_NV = outcomes.losses(task)
+    effect_HN: Array = (loss_NV[:, heads] - clean_N[:, None]).T.double().numpy()
+    return effect_HN
+
+
+def share_over_examples(effect_HN: Array, cluster_N: Clusters | None = None) -> tuple[float, float]:
+    """Share of the variance of effects that is due to examples, with its standard error; NaN if undefined.
+
+    An effect is the sum of a mean, a head term, an example term, and a remainder, which is the interaction of both. The
+    share is that of the last two variances (Shrout and Fleiss 1979: 1 - ICC(2,1)). The standard error comes from a
+    jackknife over blocks of examples.
+
+    Args:
+        effect_HN: Effects ``[heads, examples]``, e.g. increases of the loss.
+        cluster_N: The group of each example; blocks keep groups together. None if examples are independent.
+    """
+    unit_N = np.arange(effect_HN.shape[1]) if cluster_N is None else cluster_N
+    share = 1 - intraclass_correlation(effect_HN)
+    without_B = np.array(
+        [1 - intraclass_correlation(effect_HN[:, unit_N % _BLOCKS != block]) for block in range(_BLOCKS)]
+    )
+    # Noise may make the variance between heads negative.
+    return min(1.0, share), float(np.sqrt((_BLOCKS - 1) * without_B.var()))
+
+
+class CosineChange(Experiment):
+    """Mean absolute change of the cosine of two sentences' embeddings when a head is disabled in both."""
+
+    name = "cosine_change"
+    title = "How much disabling a head changes the cosine similarity"
+    shown = Shown(
+        about="Each sentence is embedded separately, and the prediction for a pair is the cosine of the two "
+        "embeddings; a head is disabled in both sentences. Gold similarities are scaled to 0..1, which affects "
+        "only the loss.",
+    )
+    columns = (Column("mean_change", "mean absolute change of the cosine", "change of cosine", keep="high"),)
+
+
+def cosine_change(outcomes: Outcomes) -> HeadGrid | None:
+    """Mean absolute change over pairs, with its standard error, for each head disabled alone; None without such heads.
+
+    Args:
+        outcomes: A sweep over pairs, with cosines as logits.
+    """
+    plan = outcomes.plan
+    value_LHC = torch.full((plan.num_layers, plan.num_heads, 1), math.nan, dtype=torch.float64)
+    stderr_LHC, count_LHC = value_LHC.clone(), torch.zeros(value_LHC.shape, dtype=torch.int64)
+    # float64, as changes of a cosine are small differences of numbers near 1.
+    clean_N = outcomes.clean_NC[:, 0].double()
+    for index in plan.of_kind(HEAD):
+        change_N = (outcomes.logits_NVC[:, index, 0].double() - clean_N).abs()
+        at = (plan.variants[index].layer, plan.variants[index].head, 0)
+        value_LHC[at], count_LHC[at] = change_N.mean(), len(change_N)
+        stderr_LHC[at] = change_N.std() / math.sqrt(len(change_N)) if len(change_N) > 1 else math.nan
+    if not bool(count_LHC.any()):
+        return None
+    return HeadGrid(CosineChange.name, CosineChange.columns, value_LHC, stderr_LHC, count_LHC)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.ablation.scoring import find_metric
+from bertsecrets.ablation.predictions import find_metric
 from bertsecrets.data.groups import group_of
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError

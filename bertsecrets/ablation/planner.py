@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
+from bertsecrets.ablation.predictions import largest_moves, typical_harm
 from bertsecrets.ablation.redundancy import is_redundant
-from bertsecrets.ablation.scoring import largest_moves, typical_harm
 from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds, p_of_flips, verdicts_over_seeds
 from bertsecrets.ablation.verdicts import FEW_MOVED, Judging, judge, p_of_losses, verdicts_together
 from bertsecrets.errors import UserError

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from bertsecrets.grid import Column, Shown
 from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
@@ -339,3 +341,20 @@ class Blocked:
     p_loss: float
     flips: float
     verdict: str
+
+
+class Disabling(Experiment):
+    """Heads and layers, disabled one at a time; results are in ``ablation.parquet``, those of single heads also in the
+    head table.
+
+    Args:
+        columns: ``<metric>_<mode>`` and ``<metric>_<mode>_all_but_one``, from the grids of tested effects.
+    """
+
+    name = ABLATION
+    title = "Disabled heads"
+    shown = Shown(reads_task=True, lowest=True, effects=True)
+    presenter = "bertsecrets.present.disabling:PRESENTER"
+
+    def __init__(self, columns: tuple[Column, ...] = ()) -> None:
+        self.columns = columns

@@ -13,17 +13,16 @@ import numpy as np
 import torch
 from scipy.stats import nbinom
 from torch import Tensor, nn
+from torch.distributed import ReduceOp
 from torchmetrics import CatMetric
 
 from bertsecrets.ablation.arithmetic import in_bf16
 from bertsecrets.ablation.engine import Engine, continues
-from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Collected, Outcomes, check_finite, margins
-from bertsecrets.ablation.pairs import Pairs, can_run_pairs
+from bertsecrets.ablation.pairs import Pairs, can_run_pairs, first_order_changes
 from bertsecrets.ablation.partial_passes import CleanLayer, parts_within
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.predictions import Unseen
-from bertsecrets.ablation.reduced import Reduced
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.ablation.rows import Screened
 from bertsecrets.ablation.settings import BF16, FP32, Precision
@@ -121,6 +120,13 @@ def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
     if not can_run_pairs(encoder, plan):
         return "the plan disables heads of several layers together"
     return None
+
+
+def over_processes(value: Tensor, by: ReduceOp.RedOpType) -> Tensor:
+    """A tensor, reduced in place element by element over all processes."""
+    if torch.distributed.is_initialized():
+        torch.distributed.all_reduce(value, by)
+    return value
 
 
 def missed_bound(missed: int, audit: float, left: int) -> int:
@@ -547,13 +553,13 @@ class _Sweep:
         Sums over different numbers of processes differ in the last bits, so values that decide on pairs are rounded to
         float32.
         """
-        zero_2V = torch.zeros(2, len(self.engine.plan.variants), dtype=torch.float64)
-        totals = Reduced(zero_2V, "sum").to(float64_device(self.engine.device))
+        device = float64_device(self.engine.device)
+        total_2V = torch.zeros(2, len(self.engine.plan.variants), dtype=torch.float64, device=device)
         for share in shares:
             value_BV, of_BV = (to_float64(part) for part in of(share))
             square_BV = torch.where(of_BV > 0, value_BV.square(), 0.0)
-            totals.update(torch.stack([square_BV.sum(0), of_BV.sum(0)]))
-        squares_V, count_V = totals.compute()
+            total_2V += torch.stack([square_BV.sum(0), of_BV.sum(0)])
+        squares_V, count_V = over_processes(total_2V, ReduceOp.SUM)
         return squares_V, count_V
 
     def _begin(self, batch: Batch) -> tuple[_Share, list[CleanLayer] | None]:

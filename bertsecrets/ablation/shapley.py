@@ -12,9 +12,9 @@ from torch import nn
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Head, Plan, cumulative
+from bertsecrets.ablation.predictions import scores
 from bertsecrets.ablation.replacements import DISABLING, check_references, prepare
 from bertsecrets.ablation.rows import Worth
-from bertsecrets.ablation.scoring import scores
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.data.batch import Batch

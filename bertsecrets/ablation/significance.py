@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import memory_parts, weighted_ranks
+from bertsecrets.ablation.predictions import PairedPredictions, memory_parts, weighted_ranks
 from bertsecrets.statistics.clusters import Clusters, cluster_sums
 from bertsecrets.task_heads.metric import Array, Metric, Score, moments
 

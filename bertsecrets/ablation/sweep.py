@@ -10,22 +10,22 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from bertsecrets.ablation.arithmetic import why_not_bf16
+from bertsecrets.ablation.arithmetic import by_onednn, why_not_bf16
 from bertsecrets.ablation.closer_look import CloserLook, look_closer
-from bertsecrets.ablation.cosine_change import CosineChange, cosine_change
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, check_bf16, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import (
+    CosineChange,
+    cosine_change,
     judged_grids,
     judged_rows,
+    over_examples,
     selection_checks,
+    spared_heads,
     sublayer_differences,
     tracked_grids,
 )
-from bertsecrets.ablation.onednn import by_onednn
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.over_examples import over_examples
 from bertsecrets.ablation.plan import (
     Plan,
     Variant,
@@ -45,14 +45,13 @@ from bertsecrets.ablation.plan import (
 )
 from bertsecrets.ablation.planner import FEWEST as FEWEST_OF_A_PILOT
 from bertsecrets.ablation.planner import Pilot, plan_power
+from bertsecrets.ablation.predictions import judged_metrics
 from bertsecrets.ablation.replacements import DISABLING, check_references, prepare
-from bertsecrets.ablation.rows import Power, Swept
-from bertsecrets.ablation.scoring import judged_metrics
+from bertsecrets.ablation.rows import Disabling, Power, Swept
 from bertsecrets.ablation.screening import Screening, screened_sweep, why_not
 from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
-from bertsecrets.ablation.spared import spared_heads
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.attention.parts import check_parts

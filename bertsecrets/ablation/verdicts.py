@@ -8,8 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import largest_flip, largest_moves, scores, typical_harm
+from bertsecrets.ablation.predictions import PairedPredictions, largest_flip, largest_moves, scores, typical_harm
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED

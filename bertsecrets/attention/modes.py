@@ -141,7 +141,7 @@ class Optimal(Mean):
 
 
 class Resample(OverrideMode):
-    """The head's output is its output on another example, see :class:`~bertsecrets.attention.donors.DonatedOutputs`."""
+    """The head's output is its output on another example (:class:`~bertsecrets.attention.override.DonatedOutputs`)."""
 
     name = "resample"
     words = "its output on another example"

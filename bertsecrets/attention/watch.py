@@ -1,4 +1,4 @@
-"""Watch attention: every map of a forward pass, layer by layer."""
+"""Watch attention: every map of a forward pass, layer by layer, alone or with the values that it mixes."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, follow, listening
+from bertsecrets.attention.hooks import AttentionCall, at_inputs, follow, keeping_values, listening
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Autocast, Encoder, describe, evaluating, unwrap
-from bertsecrets.models.families.base import AttentionSite
+from bertsecrets.models.encoder import Autocast, Encoder, check_adapter, describe, evaluating, unwrap
+from bertsecrets.models.families.base import AttentionSite, weight_of
 
 Observer = Callable[[int, Tensor], None]
 
@@ -37,60 +37,107 @@ def watch(model: nn.Module, observer: Observer) -> Iterator[None]:
         raise UserError(
             f"observer is {observer!r}; give a function of a layer and its maps [batch, heads, queries, keys]."
         )
-    encoder = describe(model)
-    through = _through_interface if encoder.uses_interface else _through_probabilities
-    with follow(encoder) as forward_pass, through(encoder, forward_pass, observer):
+    with _observing(
+        describe(model),
+        lambda layer, call: observer(layer, call.attention_BHQK()),
+        lambda layer, _, map_BHQK: observer(layer, map_BHQK),
+    ):
         yield
 
 
 @contextmanager
-def _through_interface(encoder: Encoder, forward_pass: ForwardPass, observer: Observer) -> Iterator[None]:
-    with observed_calls(encoder, forward_pass, lambda layer, call: observer(layer, call.attention_BHQK())):
-        yield
-
-
-@contextmanager
-def observed_calls(
-    encoder: Encoder, forward_pass: ForwardPass, observer: Callable[[int, AttentionCall], None]
+def _observing(
+    encoder: Encoder,
+    of_call: Callable[[int, AttentionCall], None],
+    of_map: Callable[[int, AttentionSite, Tensor], None],
 ) -> Iterator[None]:
-    """Call ``observer(layer, call)`` for each layer of the encoder's forward passes, outside autograd, while open."""
+    """Call a function for each layer of the encoder's forward passes, outside autograd, while open.
 
-    def listen(call: AttentionCall) -> Tensor:
-        layer = forward_pass.finish_call(call.module)
-        if layer is not None:
-            with torch.no_grad():
-                observer(layer, call)
-        return call.output_BSHd
-
-    with listening(encoder, listen):
-        yield
-
-
-@contextmanager
-def _through_probabilities(encoder: Encoder, forward_pass: ForwardPass, observer: Observer) -> Iterator[None]:
-    with observed_probabilities(encoder, forward_pass, lambda layer, _, map_BHQK: observer(layer, map_BHQK)):
-        yield
-
-
-@contextmanager
-def observed_probabilities(
-    encoder: Encoder, forward_pass: ForwardPass, observer: Callable[[int, AttentionSite, Tensor], None]
-) -> Iterator[None]:
-    """For families that compute attention themselves: call ``observer(layer, site, attention_BHQK)`` outside autograd
-    while open.
-
-    The maps, float32 or wider, are the input of the dropout that follows their softmax.
+    Args:
+        encoder: The encoder.
+        of_call: For families that use the library's attention interface; receives the layer and its call.
+        of_map: For families that compute attention themselves; receives the layer, its site, and its maps in float32 or
+            wider, the input of the dropout that follows their softmax.
     """
+    with follow(encoder) as forward_pass:
 
-    def observe(site: AttentionSite, map_BHQK: Tensor) -> None:
-        layer = forward_pass.finish_call(site.module)
-        if layer is not None:
-            with torch.no_grad():
-                map_BHQK = map_BHQK.detach()
-                observer(layer, site, map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32)))
+        def listen(call: AttentionCall) -> Tensor:
+            layer = forward_pass.finish_call(call.module)
+            if layer is not None:
+                with torch.no_grad():
+                    of_call(layer, call)
+            return call.output_BSHd
 
-    with at_inputs(encoder.distinct_sites, "probabilities", observe):
+        def receive(site: AttentionSite, map_BHQK: Tensor) -> None:
+            layer = forward_pass.finish_call(site.module)
+            if layer is not None:
+                with torch.no_grad():
+                    map_BHQK = map_BHQK.detach()
+                    of_map(layer, site, map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32)))
+
+        sites = encoder.distinct_sites
+        with listening(encoder, listen) if encoder.uses_interface else at_inputs(sites, "probabilities", receive):
+            yield
+
+
+@contextmanager
+def watch_values(model: nn.Module, observer: Callable[[int, Tensor, Tensor], None]) -> Iterator[None]:
+    """Call ``observer(layer, attention_BHQK, value_BHKd)`` for each layer of every forward pass, in order, while open.
+
+    A head's output, the input of the output projection, is ``attention @ value``. Both are float32 or wider and without
+    gradient; otherwise like :func:`~bertsecrets.attention.watch.watch`.
+
+    Args:
+        model: Any module that contains a transformers encoder, compiled or not; a compiled model runs eagerly inside.
+        observer: Called outside autograd.
+
+    Raises:
+        UserError: If the model's family has no adapter and bypasses the attention interface.
+    """
+    encoder = describe(model)
+
+    def of_call(layer: int, call: AttentionCall) -> None:
+        map_BHQK = call.attention_BHQK()
+        observer(layer, map_BHQK, call.value_BHKd.detach().to(map_BHQK.dtype))
+
+    def of_map(layer: int, site: AttentionSite, map_BHQK: Tensor) -> None:
+        assert encoder.family is not None
+        values_BSHd = encoder.family.values(site, projected.pop(id(site.module)).detach(), encoder.num_heads)
+        observer(layer, map_BHQK, values_BSHd.transpose(1, 2).to(map_BHQK.dtype))
+
+    with (
+        keeping_values(() if encoder.uses_interface else encoder.distinct_sites) as projected,
+        _observing(encoder, of_call, of_map),
+    ):
         yield
+
+
+def output_weights(model: nn.Module, layer: int) -> Tensor:
+    """The columns of a layer's output projection that belong to each head, ``[H, D, d]``.
+
+    Raises:
+        UserError: If the model's family has no adapter.
+    """
+    encoder = describe(model)
+    check_adapter(encoder, "Norms of values need")
+    projection = encoder.sites[layer].projection
+    assert projection is not None
+    weights_DHd: Tensor = weight_of(projection).detach().unflatten(1, (encoder.num_heads, -1))
+    return weights_DHd.transpose(0, 1)
+
+
+def projected_norms(vector_BHSd: Tensor, gram_Hdd: Tensor) -> Tensor:
+    """Norms of heads' vectors after the output projection, ``[B, H, S]``.
+
+    |W v|^2 = v (W'W) v: products of the head's width instead of the model's.
+
+    Args:
+        vector_BHSd: Values, or sums of them.
+        gram_Hdd: The products W'W of :func:`output_weights`.
+    """
+    square_BHS = ((vector_BHSd @ gram_Hdd.to(vector_BHSd.dtype)) * vector_BHSd).sum(-1)
+    # Rounding may leave a zero square slightly negative.
+    return square_BHS.clamp(min=0).sqrt()
 
 
 @torch.no_grad()

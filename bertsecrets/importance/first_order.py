@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bertsecrets.attention.head_outputs import mean_over_real, replacement_slopes
+from bertsecrets.attention.gradients import mean_over_real, replacement_slopes
 from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, Passed
 from bertsecrets.settings import typed

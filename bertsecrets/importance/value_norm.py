@@ -5,7 +5,7 @@
 import torch
 from torch import Tensor
 
-from bertsecrets.attention.values import projected_norms
+from bertsecrets.attention.watch import projected_norms
 from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.base import Measure, Need, Passed
 

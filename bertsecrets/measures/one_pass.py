@@ -8,11 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.attention.gradients import attention_gradients
-from bertsecrets.attention.head_outputs import output_gradients
-from bertsecrets.attention.values import output_weights, watch_values
-from bertsecrets.attention.watch import map_stream, watch
-from bertsecrets.attention.weight_gradients import weight_gradient_norms
+from bertsecrets.attention.gradients import attention_gradients, output_gradients, weight_gradient_norms
+from bertsecrets.attention.watch import map_stream, output_weights, watch, watch_values
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device

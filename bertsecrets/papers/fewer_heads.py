@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bertsecrets.ablation.effects import Effects, effects
-from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import weighted_scores
-from bertsecrets.ablation.seeds import RunSweep, read_sweep
+from bertsecrets.ablation.predictions import PairedPredictions, weighted_scores
+from bertsecrets.ablation.seeds import Effects, RunSweep, effects, read_sweep
 from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.measures.role_rows import PREVIOUS, VOITA_ROLES, voita_roles
 from bertsecrets.papers.lines import Line

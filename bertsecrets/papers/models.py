@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.effects import Effects, effects
+from bertsecrets.ablation.seeds import Effects, effects
 from bertsecrets.callbacks.prune_first import PruneFirst
 from bertsecrets.callbacks.train_gates import TrainGates
 from bertsecrets.data.sources import SourceConfig

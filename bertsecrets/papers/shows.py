@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsecrets.ablation.effects import Effects
+from bertsecrets.ablation.seeds import Effects
 from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.lines import Columns, Line, cell, check_fields, tables

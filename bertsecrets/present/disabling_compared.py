@@ -8,8 +8,7 @@ from math import isfinite
 import numpy as np
 from matplotlib.figure import Figure
 
-from bertsecrets.ablation.effects import Effects, effects
-from bertsecrets.ablation.seeds import JudgedConditions, OverSeeds, judge_conditions
+from bertsecrets.ablation.seeds import Effects, JudgedConditions, OverSeeds, effects, judge_conditions
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerPanel, layer_panels
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows

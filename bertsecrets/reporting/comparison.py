@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bertsecrets.ablation.effects import effects
+from bertsecrets.ablation.seeds import effects
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.figures.style import seeds_in_words

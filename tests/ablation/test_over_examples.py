@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
+from bertsecrets.ablation.judging import over_examples, share_over_examples
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.over_examples import over_examples, share_over_examples
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.data.task import Task
 

@@ -15,13 +15,11 @@ from trainings import model_of_tokens
 from transformers import PreTrainedModel
 
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.optimal import optimal_head_outputs
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.replacements import NEAREST, Donors, Replacements, prepare
+from bertsecrets.ablation.replacements import NEAREST, Donors, Replacements, optimal_head_outputs, prepare
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.analysis import Context, Reference, SplitBatches
-from bertsecrets.attention.donors import donor_positions
-from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override, peak_head_outputs
+from bertsecrets.attention.override import HeadEdit, donor_positions, mean_head_outputs, override, peak_head_outputs
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task

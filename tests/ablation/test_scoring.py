@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from references import metric_value
 from scipy.stats import pearsonr, rankdata
 
-from bertsecrets.ablation.scoring import find_metric, influences, largest_flip, weighted_ranks, weighted_scores
+from bertsecrets.ablation.predictions import find_metric, influences, largest_flip, weighted_ranks, weighted_scores
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads import METRICS
 

@@ -17,16 +17,15 @@ from safetensors import safe_open
 from scipy.stats import binom, hypergeom
 
 import bertsecrets.ablation.arithmetic as arithmetic_module
+import bertsecrets.ablation.arithmetic as onednn_module
 import bertsecrets.ablation.forecast as forecast_module
-import bertsecrets.ablation.onednn as onednn_module
 import bertsecrets.ablation.screening as screening_module
-from bertsecrets.ablation.arithmetic import prefers_bf16, why_not_bf16, within
+from bertsecrets.ablation.arithmetic import OneDnnLinear, by_onednn, prefers_bf16, why_not_bf16, within
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.forecast import check_bf16
-from bertsecrets.ablation.onednn import OneDnnLinear, by_onednn
 from bertsecrets.ablation.outcomes import Outcomes, margins, merge
+from bertsecrets.ablation.pairs import first_order_changes
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
 from bertsecrets.ablation.screening import (
     Screening,

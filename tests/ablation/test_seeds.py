@@ -11,10 +11,9 @@ from references import metric_value
 from reporting.finished_runs import make_run
 from scipy.stats import binom, binomtest
 
-from bertsecrets.ablation.effects import effects
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds, over_seeds, read_sweep
+from bertsecrets.ablation.seeds import RunSweep, effects, judge_over_seeds, over_seeds, read_sweep
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.present.disabling_compared import compare_effects

@@ -11,8 +11,7 @@ from scipy.stats import binomtest, spearmanr
 from statsmodels.stats.contingency_tables import mcnemar
 
 from bertsecrets.ablation.judging import selection_check
-from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import influences
+from bertsecrets.ablation.predictions import PairedPredictions, influences
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.task_heads import METRICS
 from bertsecrets.task_heads.metric import Array
@@ -112,7 +111,7 @@ def test_many_examples_are_resampled_in_parts_with_the_numbers_of_the_whole(
     whole = numbers()
     assert 0 < whole[1].min() < 1
     # 3 rows of weights, 3 variants, and 4 rows of swaps.
-    monkeypatch.setattr("bertsecrets.ablation.scoring._AT_ONCE", 3 * count + 3)
+    monkeypatch.setattr("bertsecrets.ablation.predictions._AT_ONCE", 3 * count + 3)
     for one, other in zip(whole, numbers(), strict=True):
         if metric == "pearson":
             # Sums of floats depend in their last bits on how many are taken at once.

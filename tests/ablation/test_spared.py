@@ -10,13 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from bertsecrets.ablation.judging import judged_rows
+from bertsecrets.ablation.judging import MARGINS, judged_rows, spared_heads
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.rows import Spared, SparedAt
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.spared import MARGINS, spared_heads
 from bertsecrets.ablation.verdicts import corrected_against_margin, judge, p_against_margin
 from bertsecrets.api_results import DisabledHeads
 from bertsecrets.data.task import Task

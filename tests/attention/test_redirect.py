@@ -6,7 +6,7 @@ from families import FAMILIES, HEADS, tiny_batch, tiny_model
 from torch import Tensor, nn
 
 from bertsecrets.attention.override import HeadEdit, override
-from bertsecrets.attention.values import output_weights, watch_values
+from bertsecrets.attention.watch import output_weights, watch_values
 from bertsecrets.errors import UserError
 from bertsecrets.models import families as adapters
 from bertsecrets.models.encoder import describe

@@ -18,8 +18,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedMo
 
 import bertsecrets.ablation.forecast as forecast_module
 import bertsecrets.ablation.sweep as sweep_module
-from bertsecrets.ablation.arithmetic import within
-from bertsecrets.ablation.onednn import OneDnnLinear
+from bertsecrets.ablation.arithmetic import OneDnnLinear, within
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.rows import Screened, Swept, beside_table, found
 from bertsecrets.ablation.settings import AblationSettings
@@ -345,13 +344,11 @@ def test_a_fit_before_the_sweep_counts_too(tmp_path: Path, monkeypatch: pytest.M
 def test_processes_predict_the_same_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast_module, "_seconds", lambda *_: 100.0)
 
-    class WithAnother(forecast_module.Reduced):
+    def with_another(value_5: torch.Tensor, by: Any) -> torch.Tensor:
         """Beside another process, whose fit takes 36 passes over its own, fewer examples."""
+        return torch.maximum(value_5, torch.tensor([0.0, 0.0, 3600.0, 0.0, 0.0], dtype=torch.float64))
 
-        def compute(self) -> torch.Tensor:
-            return torch.maximum(super().compute(), torch.tensor([0.0, 0.0, 3600.0, 0.0, 0.0], dtype=torch.float64))
-
-    monkeypatch.setattr(forecast_module, "Reduced", WithAnother)
+    monkeypatch.setattr(forecast_module, "over_processes", with_another)
     _, (line, *_) = swept(tmp_path, mode="optimal", optimal_steps=3, sweep="exact")
     assert ", after a fit of about 60 min;" in line
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from bertsecrets.ablation.direct import DirectEffects, take_effects
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.optimal import optimal_head_outputs
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.replacements import optimal_head_outputs
 from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.similar_heads import head_distances
 from bertsecrets.attention.override import mean_and_spread, peak_head_outputs

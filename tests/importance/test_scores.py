@@ -17,7 +17,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from bertsecrets.attention.gates import gated
-from bertsecrets.attention.head_outputs import output_gradients
+from bertsecrets.attention.gradients import output_gradients
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.importance.confidence import Confidence

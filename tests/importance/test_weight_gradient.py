@@ -7,7 +7,7 @@ from families import HEADS, LAYERS, tiny_batch, tiny_model
 from importance.toy import model_of_tokens, split
 from torch.nn import functional
 
-from bertsecrets.attention.weight_gradients import weight_gradient_norms
+from bertsecrets.attention.gradients import weight_gradient_norms
 from bertsecrets.errors import UserError
 from bertsecrets.importance.weight_gradient import WeightGradient
 from bertsecrets.measures.one_pass import measure_pass

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bertsecrets.ablation.scoring import scores
+from bertsecrets.ablation.predictions import scores
 from bertsecrets.cli.finish import _misnamed
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError

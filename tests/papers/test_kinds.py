@@ -28,8 +28,7 @@ from papers.paper_runs import (
 from reporting.finished_runs import make_run
 from scipy import stats
 
-from bertsecrets.ablation.experiment import Disabling
-from bertsecrets.ablation.rows import OverExamples
+from bertsecrets.ablation.rows import Disabling, OverExamples
 from bertsecrets.measures.clusters.rows import Group, Space
 from bertsecrets.measures.coreference.rows import Baseline
 from bertsecrets.papers.statements.judge import FAILS, FAILS_HERE, HOLDS, HOLDS_HERE, UNTOLD

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from papers.paper_runs import models_in
 from reporting.finished_runs import make_run
 
-from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.rows import Disabling
 from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.clusters.measure import Clusters

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from reporting.finished_runs import make_run
 
-from bertsecrets.ablation.effects import effects
+from bertsecrets.ablation.seeds import effects
 from bertsecrets.present.disabling import PRESENTER
 from bertsecrets.present.disabling_compared import compare_effects
 from bertsecrets.results.ablation_table import AblationTable
@@ -14,7 +14,7 @@ from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.views import Comparison, MeasureView, Replicates
 
 DELTA = np.array([[0.01, -0.02], [0.0, -0.05]])
-DECLARATION = Declaration("ablation", "Disabled heads", "bertsecrets.ablation.experiment:Disabling")
+DECLARATION = Declaration("ablation", "Disabled heads", "bertsecrets.ablation.rows:Disabling")
 
 
 def a_run(folder: Path, shift: float = 0.0, certain: Any = None, layers: tuple[float, ...] = ()) -> MeasureView:

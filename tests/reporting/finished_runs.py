@@ -10,7 +10,7 @@ import torch
 import yaml
 from numpy.typing import ArrayLike
 
-from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.rows import Disabling
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.measure import FrameRelations

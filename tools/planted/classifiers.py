@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel, PreTrainedTokenizerFast
 
-from bertsecrets.attention.values import output_weights
+from bertsecrets.attention.watch import output_weights
 from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bertsecrets.ablation.forecast import announce
 from bertsecrets.analysis import Analysis, Context, Findings
-from bertsecrets.attention.values import watch_values
+from bertsecrets.attention.watch import watch_values
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import TokenNames, special_token_ids
 from bertsecrets.float64 import float64_device

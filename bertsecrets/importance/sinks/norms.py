@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.values import output_weights, projected_norms
+from bertsecrets.attention.watch import output_weights, projected_norms
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.grid import Column

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.rows import Disabling
 from bertsecrets.attention.modes import mode_names
 from bertsecrets.importance.gradient import MaskedLMGradient
 from bertsecrets.measures.clusters.measure import Clusters
