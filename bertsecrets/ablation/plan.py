@@ -5,13 +5,11 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import (
     ALL_BUT_ONE,
-    CUMULATIVE,
     GROUP,
     GROUP_OF_NEURONS,
     HEAD,
@@ -20,7 +18,6 @@ from bertsecrets.results.components import (
     RANDOM,
     Kind,
 )
-from bertsecrets.results.files import read_yaml
 
 Head = tuple[int, int]
 """Layer and head, both counted from 0."""
@@ -34,7 +31,7 @@ class Variant:
     """One way to disable parts of a model.
 
     Args:
-        name: A sortable name: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``top-010``, ``random-04-001``,
+        name: A sortable name: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``top-010``,
             ``random-02.03-001``.
         kind: One of :data:`bertsecrets.results.components.KINDS`.
         heads: The heads disabled together, ordered by layer and head.
@@ -163,35 +160,6 @@ def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
     return variants
 
 
-def cumulative(ranking: Sequence[Sequence[int]]) -> list[Variant]:
-    """The first one, two, three, ... heads of a ranking (Michel et al. 2019, section 4).
-
-    Raises:
-        UserError: If the ranking contains a head twice.
-    """
-    order = _ranked(ranking)
-    sizes = range(1, len(order) + 1)
-    return [Variant(f"top-{size:03d}", CUMULATIVE.name, tuple(sorted(order[:size]))) for size in sizes]
-
-
-def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: int) -> list[Variant]:
-    """Random groups of heads: controls for groups of that size.
-
-    Raises:
-        UserError: If ``size`` is not in 1 to the number of heads.
-    """
-    heads = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
-    if not 1 <= size <= len(heads):
-        raise UserError(
-            f"Random groups of {size} heads cannot be drawn from {len(heads)}; give a size from 1 to {len(heads)}."
-        )
-    generator = random.Random(f"{seed}/{size}")
-    return [
-        Variant(f"random-{size:02d}-{index:03d}", RANDOM.name, tuple(sorted(generator.sample(heads, size))))
-        for index in range(count)
-    ]
-
-
 def random_groups_like(group: Sequence[Head], num_heads: int, count: int, seed: int) -> list[Variant]:
     """Random groups with the same number of heads per layer as a group: controls for the effect of the layers.
 
@@ -214,22 +182,6 @@ def random_groups_like(group: Sequence[Head], num_heads: int, count: int, seed: 
     return [Variant(f"random-{name}-{index:03d}", RANDOM.name, heads) for index, heads in enumerate(drawn)]
 
 
-def read_groups(path: Path) -> list[list[list[int]]]:
-    """Groups of heads from a YAML or JSON file: a list of groups, each a list of ``[layer, head]``.
-
-    Raises:
-        UserError: If the file is missing, cannot be parsed, or is not such a list.
-    """
-    content = read_yaml(path, "the plan file", "give a YAML or JSON list of groups")
-    if not isinstance(content, list):
-        raise UserError(
-            f"The plan file {path} holds {content!r:.60}; expected a list of groups, each a list of [layer, head]."
-        )
-    for index, group in enumerate(content):
-        _heads(group, f"Group {index} of {path}")
-    return content
-
-
 def _heads(group: Any, name: str) -> tuple[Head, ...]:
     fits = isinstance(group, Sequence) and not isinstance(group, str) and len(group) > 0
     if not fits or not all(
@@ -238,15 +190,6 @@ def _heads(group: Any, name: str) -> tuple[Head, ...]:
     ):
         raise UserError(f"{name} is {group!r:.60}; expected a list of [layer, head], such as [[3, 1], [7, 10]].")
     return tuple(sorted((int(layer), int(head)) for layer, head in group))
-
-
-def _ranked(ranking: Sequence[Sequence[int]]) -> list[Head]:
-    _heads(ranking, "The ranking")
-    order = [(int(layer), int(head)) for layer, head in ranking]
-    if len(set(order)) < len(order):
-        twice = next(pair for pair in order if order.count(pair) > 1)
-        raise UserError(f"Head {twice[1]} of layer {twice[0]} is in the ranking twice; remove one of the entries.")
-    return order
 
 
 def _whole(layer: int, num_heads: int) -> tuple[Head, ...]:

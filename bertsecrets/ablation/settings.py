@@ -3,9 +3,9 @@
 from dataclasses import fields
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from bertsecrets.ablation.plan import as_groups, cumulative, groups
+from bertsecrets.ablation.plan import as_groups, groups
 from bertsecrets.ablation.verdicts import Correction, Judging
 from bertsecrets.attention.modes import check_sweep_mode, find_mode, keep_mode, loaded_mode
 from bertsecrets.errors import UserError
@@ -42,10 +42,8 @@ class AblationSettings(Settings):
             disabled, regardless of the plans.
         heads: One group, ``[[3, 1], [7, 10]]``, or a list of such groups, for plan ``groups``.
         layers: Layers to disable together, as an additional group of plan ``groups``.
-        plan_file: YAML or JSON file with additional groups.
-        ranking: Heads in the order in which plan ``cumulative`` disables them.
-        group_size, group_count: Size and number of random groups; for similar groups, their largest size and the number
-            of controls for each combination of layers: at least 19 are needed to call a group redundant.
+        group_size, group_count: Largest size of groups of similar heads, and number of random groups of the same layers
+            as controls for each: at least 19 are needed to call a group redundant.
         similarity_examples: Number of examples from which the similarity of maps is computed.
         reference_examples: Number of training examples from which modes ``mean``, ``peak`` and ``optimal`` compute a
             head's output, and from which mode ``resample`` draws.
@@ -90,12 +88,6 @@ class AblationSettings(Settings):
     )
     layers: Annotated[list[_Layer] | None, _COMMANDS_ONLY] = Field(
         min_length=1, description="a list of layers, or null"
-    )
-    plan_file: Annotated[str | None, _COMMANDS_ONLY] = Field(
-        min_length=1, description="the path of a YAML or JSON file, or null"
-    )
-    ranking: Annotated[list[list[int]] | None, _COMMANDS_ONLY] = Field(
-        description="a list of heads [[layer, head], ...], or null"
     )
     group_size: Annotated[int, _COMMANDS_ONLY] = Field(ge=1, description=_COUNT)
     group_count: Annotated[int, _COMMANDS_ONLY] = Field(ge=1, description=_COUNT)
@@ -142,21 +134,18 @@ class AblationSettings(Settings):
         check_sweep_mode(name, "ablation.mode")
         return name
 
-    @field_validator("heads", "ranking")
+    @field_validator("heads")
     @classmethod
-    def _check_heads(cls, heads: list[Any] | None, field: ValidationInfo) -> list[Any] | None:
+    def _check_heads(cls, heads: list[Any] | None) -> list[Any] | None:
         try:
-            if field.field_name == "heads":
-                groups(as_groups(heads))
-            elif heads is not None:
-                cumulative(heads)
+            groups(as_groups(heads))
         except UserError as error:
-            raise UserError(f"ablation.{field.field_name} is {shown(heads)}: {error}") from error
+            raise UserError(f"ablation.heads is {shown(heads)}: {error}") from error
         return heads
 
     @model_validator(mode="after")
     def _check_head(self) -> "AblationSettings":
-        names = ("components", "layer", "heads", "layers", "plan_file", "ranking")
+        names = ("components", "layer", "heads", "layers")
         other = next((name for name in names if getattr(self, name) is not None), None)
         if self.head is not None and other is not None:
             raise UserError(

@@ -11,7 +11,7 @@ from torch import nn
 
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.plan import Head, Plan, cumulative
+from bertsecrets.ablation.plan import Head, Plan, Variant
 from bertsecrets.ablation.predictions import scores
 from bertsecrets.ablation.replacements import DISABLING, check_references, prepare
 from bertsecrets.ablation.rows import Worth
@@ -21,6 +21,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.base import MaxExamples
+from bertsecrets.results.components import CUMULATIVE
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import metric_label
 from bertsecrets.results.progress import progress_over
@@ -72,7 +73,9 @@ def orders(num_layers: int, num_heads: int, count: int, seed: int) -> list[tuple
 
 def plan_of(order: Sequence[Head], mode: str, num_layers: int, num_heads: int) -> Plan:
     """The variants that disable the first one, two, ... heads in an order."""
-    return Plan(mode, num_layers, num_heads, tuple(cumulative(order)))
+    sizes = range(1, len(order) + 1)
+    variants = (Variant(f"top-{size:03d}", CUMULATIVE.name, tuple(sorted(order[:size]))) for size in sizes)
+    return Plan(mode, num_layers, num_heads, tuple(variants))
 
 
 def worths(outcomes: Outcomes, task: Task) -> Array:

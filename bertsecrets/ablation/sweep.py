@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
@@ -33,14 +32,11 @@ from bertsecrets.ablation.plan import (
     as_groups,
     check_heads,
     check_layers,
-    cumulative,
     every_group_of_neurons,
     every_head,
     every_layer,
     every_part,
     groups,
-    random_groups,
-    read_groups,
     single_head,
 )
 from bertsecrets.ablation.planner import FEWEST as FEWEST_OF_A_PILOT
@@ -87,7 +83,7 @@ _OF_COMPONENTS: dict[str, Callable[..., list[Variant]]] = {
     **{kind.plan: partial(every_part, kind) for kind in PARTS},
     NEURONS.plan: every_group_of_neurons,
 }
-PLANS = (*_OF_COMPONENTS, "groups", "cumulative", "random", SIMILAR_GROUPS)
+PLANS = (*_OF_COMPONENTS, "groups", SIMILAR_GROUPS)
 
 
 @dataclass(frozen=True)
@@ -186,9 +182,9 @@ class DisableAnalysis(Analysis):
 
     Args:
         plans: What to disable, of ``PLANS``: each head, each layer, all heads of a layer but one, each attention
-            sublayer, feed-forward sublayer or block, the groups given in the settings, the first heads of a ranking,
-            random groups, or groups of heads with similar maps (each head alone, each group, each group without one
-            head, and random groups of the same size). ``ablation.components`` replaces plans of components.
+            sublayer, feed-forward sublayer or block, the groups given in the settings, or groups of heads with similar
+            maps (each head alone, each group, each group without one head, and random groups of the same layers).
+            ``ablation.components`` replaces plans of components.
         ablation: How parts are disabled, and how effects are tested.
         every_n_validations: Sweep at every n-th validation and at the last; 0: only at the last.
         limit: Seconds. A sweep is exact, or screened if that would take longer than this, and skipped if even the
@@ -233,16 +229,11 @@ class DisableAnalysis(Analysis):
             self.plans = ("groups",)
         self.settings = settings
         self.limit = limit
-        file_groups = [] if settings.plan_file is None else read_groups(Path(settings.plan_file))
-        self.groups = [*as_groups(settings.heads), *file_groups]
+        self.groups = as_groups(settings.heads)
         if "groups" in self.plans and not (settings.head or self.groups or settings.layers):
             raise UserError(
-                "No group of heads is given; set ablation.heads=[[3,1],[7,10]], ablation.layers=[0,11] or "
-                "ablation.plan_file=<file>, or use analysis=redundancy for groups of similar heads."
-            )
-        if "cumulative" in self.plans and settings.ranking is None:
-            raise UserError(
-                "Plan 'cumulative' needs ablation.ranking, the heads in the order in which to disable them."
+                "No group of heads is given; set ablation.heads=[[3,1],[7,10]] or ablation.layers=[0,11], or use "
+                "analysis=redundancy for groups of similar heads."
             )
 
     def variants(self, encoder: Encoder) -> list[Variant]:
@@ -260,16 +251,9 @@ class DisableAnalysis(Analysis):
             elif plan == "groups":
                 check_layers(settings.layers or (), encoder.num_layers, "ablation.layers")
                 together = [[layer, head] for layer in settings.layers or () for head in range(encoder.num_heads)]
-                named = len(as_groups(settings.heads))
-                for index, group in enumerate(groups(self.groups)):
-                    check_heads(group.heads, *size, "ablation.heads" if index < named else "ablation.plan_file")
-                variants += groups([*self.groups[:named], *([together] if together else []), *self.groups[named:]])
-            elif plan == "cumulative":
-                assert settings.ranking is not None
-                check_heads([(layer, head) for layer, head in settings.ranking], *size, "ablation.ranking")
-                variants += cumulative(settings.ranking)
-            elif plan == "random":
-                variants += random_groups(*size, settings.group_size, settings.group_count, settings.seed)
+                for group in groups(self.groups):
+                    check_heads(group.heads, *size, "ablation.heads")
+                variants += groups([*self.groups, *([together] if together else [])])
         return variants
 
     def check(self, context: Context) -> None:

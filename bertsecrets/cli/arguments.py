@@ -193,7 +193,6 @@ _ANALYSES = {
     "shrink.": "shrink",
     "ablation.heads": "disable_groups",
     "ablation.layers": "disable_groups",
-    "ablation.plan_file": "disable_groups",
     "ablation.head": "disable_heads",
     "ablation.layer": "disable_layers",
 }

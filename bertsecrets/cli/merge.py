@@ -33,9 +33,7 @@ from bertsecrets.results.run import CHECKPOINT, FINISHED, PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.settings import shown
 
-_PLAN_KEYS = frozenset(
-    {"components", "layer", "heads", "layers", "plan_file", "ranking", "group_size", "group_count", "max_tokens"}
-)
+_PLAN_KEYS = frozenset({"components", "layer", "heads", "layers", "group_size", "group_count", "max_tokens"})
 """Keys of ``ablation`` that select what is disabled, and may differ between parts."""
 
 _SHARED = ("task", "model", "data", "checkpoint", "trained", "evaluation", "init", "seed", "name", "trainer")

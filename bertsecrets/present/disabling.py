@@ -32,7 +32,6 @@ from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import (
     ALL_BUT_ONE,
     ATTENTION,
-    CUMULATIVE,
     FEED_FORWARD,
     GROUP,
     HEAD,
@@ -545,8 +544,6 @@ def _figures(ablation: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         blocks.append(drawn(stem, title, figures.disabling_heatmap, smallest_effect=_reach(rows)))
     if kind.axes == ("layer",):
         blocks.append(drawn(stem, title, figures.layer_bars))
-    elif kind is CUMULATIVE:
-        blocks.append(drawn(stem, title, figures.cumulative_curve))
     elif kind is not RANDOM:
         blocks.append(drawn(f"{stem}_sorted", f"Effects in order, {subject}", figures.sorted_effects))
     same = {"kind": kind.name, "mode": mode, "metric": metric, "evaluation": first["evaluation"]}

@@ -15,8 +15,7 @@ from pydantic import TypeAdapter
 from torch import nn
 from transformers import PreTrainedModel
 
-from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import judged_metrics
+from bertsecrets.ablation.predictions import PairedPredictions, judged_metrics
 from bertsecrets.ablation.verdicts import losses_ruled_out
 from bertsecrets.analysis import Analysis, Context, Findings, without_errors
 from bertsecrets.data.batch import Batch

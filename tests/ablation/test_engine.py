@@ -1,6 +1,7 @@
 """The engine against one forward pass for each variant, and against physically removed heads."""
 
 import logging
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,11 +18,9 @@ from bertsecrets.ablation.engine import Engine, parts_by_length
 from bertsecrets.ablation.plan import (
     Plan,
     all_but_one,
-    cumulative,
     every_head,
     every_layer,
     groups,
-    random_groups,
 )
 from bertsecrets.attention.modes import PER_TOKEN, find_mode, mode_names
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
@@ -33,14 +32,14 @@ MODES = [name for name in mode_names(sweeps=True) if not find_mode(name).needs &
 
 def whole_plan(mode: str, layers: int, heads: int = HEADS) -> Plan:
     """Variants of every kind: those that part late, early, several times, and not at all."""
-    diagonal = [(layer, head) for head in range(heads) for layer in range(layers)]
+    diagonal = [[layer, head] for head in range(heads) for layer in range(layers)]
+    generator = random.Random(0)
+    random_heads = [generator.sample(diagonal, 3) for _ in range(5)]
     variants = [
         *every_head(layers, heads),
         *every_layer(layers, heads),
         *all_but_one(layers, heads),
-        *cumulative(diagonal),
-        *random_groups(layers, heads, 3, 5, seed=0),
-        *groups([[[0, 1], [layers - 1, 2]], [[layers - 1, 0], [layers - 1, 3]]]),
+        *groups([*(diagonal[: size + 1] for size in range(len(diagonal))), *random_heads]),
     ]
     return Plan(mode, layers, heads, tuple(variants))
 

@@ -1,7 +1,6 @@
 """Plans by hand-counted cases, and every wrong plan in one sentence."""
 
-import json
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,12 +8,9 @@ from bertsecrets.ablation.plan import (
     Plan,
     Variant,
     all_but_one,
-    cumulative,
     every_head,
     every_layer,
     groups,
-    random_groups,
-    read_groups,
 )
 from bertsecrets.errors import UserError
 
@@ -29,38 +25,14 @@ def test_all_but_one() -> None:
     assert all_but_one(2, 3, [1])[1] == Variant("all-but-l01h01", "all_but_one", ((1, 0), (1, 2)), 1, 1)
 
 
-def test_groups_and_rankings() -> None:
+def test_groups_are_sorted() -> None:
     assert groups([[[7, 10], [3, 1]]])[0].heads == ((3, 1), (7, 10))
-    assert [variant.heads for variant in cumulative([(1, 0), (0, 2)])] == [((1, 0),), ((0, 2), (1, 0))]
-    assert cumulative([(1, 0), (0, 2), (0, 1)])[2].name == "top-003"
 
 
-def test_random_groups_repeat_with_their_seed() -> None:
-    first, again, other = (random_groups(12, 12, 4, 50, seed) for seed in (0, 0, 1))
-    assert first == again != other
-    assert all(len(set(variant.heads)) == 4 for variant in first)
-    assert len({variant.heads for variant in first}) > 45
-
-
-def test_groups_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps([[[0, 1], [1, 1]], [[1, 0]]]))
-    assert read_groups(path) == [[[0, 1], [1, 1]], [[1, 0]]]
-
-
-@pytest.mark.parametrize(
-    "content", ["{a: 1}", "5", "[1, 2]", "[[1, 2]]", "[[[1]]]", "[[[1, x]]]", "[[]]", "[[[", "[[[0, 1.5]]]"]
-)
-def test_a_plan_file_of_another_shape(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "plan.yaml"
-    path.write_text(content)
-    with pytest.raises(UserError, match=r"plan\.yaml"):
-        read_groups(path)
-
-
-def test_a_plan_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.yaml cannot be read"):
-        read_groups(tmp_path / "none.yaml")
+@pytest.mark.parametrize("group", [5, "01", [], [1, 2], [[1]], [[1, "x"]], [[0, 1.5]], [[0, -1]]])
+def test_a_group_of_another_shape(group: Any) -> None:
+    with pytest.raises(UserError, match=r"^Group 0 is .*; expected a list of \[layer, head\]"):
+        groups([group])
 
 
 def variant(*heads: tuple[int, int]) -> Variant:
@@ -82,7 +54,3 @@ def test_wrong_plans() -> None:
         Plan("zero", 2, 2, (variant((0, 1)), variant((1, 1))))
     with pytest.raises(UserError, match="The plan contains layer 7, but the model has layers 0 to 1"):
         every_head(2, 2, [7])
-    with pytest.raises(UserError, match="Head 1 of layer 0 is in the ranking twice"):
-        cumulative([(0, 1), (0, 1)])
-    with pytest.raises(UserError, match="Random groups of 9 heads cannot be drawn from 4"):
-        random_groups(2, 2, 9, 1, 0)

@@ -55,8 +55,8 @@ def names(made: DisableAnalysis) -> list[str]:
 
 
 def test_plans_can_be_combined(tmp_path: Path) -> None:
-    made = checked(plans=["layers", "heads", "cumulative"], layer=2, ranking=[[0, 1], [2, 3]])
-    assert names(made) == ["l02", "l02h00", "l02h01", "l02h02", "l02h03", "top-001", "top-002"]
+    made = checked(plans=["layers", "heads", "groups"], layer=2, heads=[[0, 1], [2, 3]])
+    assert names(made) == ["l02", "l02h00", "l02h01", "l02h02", "l02h03", "group-000"]
 
 
 def test_components_replace_the_plans(tmp_path: Path) -> None:
@@ -64,19 +64,12 @@ def test_components_replace_the_plans(tmp_path: Path) -> None:
     assert names(made) == ["l02h00", "l02h01", "l02h02", "l02h03", "l02-attention", "l02-ffn", "l02-block"]
 
 
-def test_groups_come_from_three_places(tmp_path: Path) -> None:
-    path = tmp_path / "plan.yaml"
-    path.write_text("- [[0, 0], [1, 1]]\n")
-    made = checked(plans=["groups"], heads=[[0, 1], [2, 3]], layers=[0, 1], plan_file=str(path))
+def test_groups_come_from_two_places(tmp_path: Path) -> None:
+    made = checked(plans=["groups"], heads=[[0, 1], [2, 3]], layers=[0, 1])
     found = made.variants(describe(tiny_model("bert")))
-    assert [len(variant.heads) for variant in found] == [2, 8, 2]
+    assert [len(variant.heads) for variant in found] == [2, 8]
     several = checked(plans=["groups"], heads=[[[0, 1]], [[2, 3], [1, 1]]])
     assert [len(variant.heads) for variant in several.variants(describe(tiny_model("bert")))] == [1, 2]
-
-
-def test_random_groups_have_their_size(tmp_path: Path) -> None:
-    made = checked(plans=["random"], group_size=3, group_count=5)
-    assert [len(variant.heads) for variant in made.variants(describe(tiny_model("bert")))] == [3] * 5
 
 
 @pytest.mark.parametrize(
@@ -91,16 +84,11 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
             r"^ablation\.layers contains layer 99, but the model has layers 0 to 2",
         ),
         (
-            {"plans": ["cumulative"], "ranking": [[0, 1], [99, 0]]},
-            r"^ablation\.ranking contains layer 99, but the model has layers 0 to 2",
-        ),
-        (
             {"plans": ["groups"], "heads": [[0, 9]]},
             r"^ablation\.heads contains head 9 of layer 0, but the model has heads 0 to 3",
         ),
         ({"plans": ["groups"], "heads": [[0, 1], [0, 1]]}, r"^ablation\.heads contains head 1 of layer 0 twice"),
         ({"plans": ["groups"]}, r"No group of heads is given; set ablation\.heads"),
-        ({"plans": ["cumulative"]}, r"needs ablation\.ranking"),
         ({"max_examples": 0}, r"ablation\.max_examples is 0; expected a whole number from 1"),
         ({"level": 1.0}, r"ablation\.level is 1\.0; expected a number between 0 and 1"),
         ({"seeds": 1}, r"Unknown key 'ablation\.seeds'; did you mean 'seed'"),
@@ -117,8 +105,6 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
             {"components": ["mlp"]},
             r"ablation\.components is \['mlp'\]; expected a list of heads, attention, ffn, neurons, layers",
         ),
-        ({"plans": ["random"], "group_size": 13}, r"Random groups of 13 heads"),
-        ({"plans": ["groups"], "plan_file": "none.yaml"}, r"none\.yaml cannot be read"),
     ],
 )
 def test_mistakes_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:

@@ -103,7 +103,6 @@ def own_measure(body: str) -> Callable[[Path], None]:
 
 
 BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
-GROUPS = ("analyze.py", "checkpoint=x", "analysis=disable_groups")
 
 
 def bounded(folder: Path, outcome: Outcome) -> None:
@@ -152,10 +151,10 @@ CASES = [
         leaves=LATE,
     ),
     Case("strategy", (*train(), "+trainer.strategy=ddpp"), "The trainer could not be built .*ddpp"),
-    Case("plan-bomb", (*GROUPS, "ablation.plan_file=p.yaml"), "uses the alias", arrange=write("p.yaml", BOMB)),
+    Case("task-bomb", ("train.py", "task=p.yaml"), "uses the alias", arrange=write("p.yaml", BOMB)),
     Case(
-        "plan-python",
-        (*GROUPS, "ablation.plan_file=p.yaml"),
+        "task-python",
+        ("train.py", "task=p.yaml"),
         "cannot be read",
         arrange=write("p.yaml", "!!python/name:os.system x"),
     ),

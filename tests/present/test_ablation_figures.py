@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 
 from bertsecrets.ablation.redundancy import Group
 from bertsecrets.present.figures.disabling import (
-    cumulative_curve,
     disabling_heatmap,
     effect_trajectory,
     layer_bars,
@@ -117,13 +116,6 @@ def test_layers_of_a_part_of_the_model_keep_their_numbers() -> None:
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["3", "7"]
     first, second = figure.axes[0].patches[:2]
     assert first.get_facecolor() != second.get_facecolor()
-
-
-def test_a_curve_is_sorted_by_size() -> None:
-    rows = [row(score - 0.85, num_heads=size, score=score, baseline=0.85) for size, score in ((3, 0.5), (1, 0.8))]
-    figure = cumulative_curve(rows, title="t")
-    assert figure.axes[0].lines[0].get_xdata().tolist() == [1, 3]
-    assert figure.axes[0].lines[0].get_ydata().tolist() == [0.8, 0.5]
 
 
 def test_the_largest_effects_at_the_end_are_named() -> None:

@@ -224,20 +224,6 @@ def layer_bars(rows: Sequence[Row], *, title: str) -> Figure:
     return figure
 
 
-def cumulative_curve(rows: Sequence[Row], *, title: str) -> Figure:
-    """Score against the number of heads disabled together, with the interval of its change."""
-    rows = sorted(rows, key=lambda row: row["num_heads"])
-    size_V, score_V, low_V, high_V = _numbers(rows, "num_heads", "score", "low", "high")
-    baseline = rows[0]["baseline"]
-    note = f"band: {rows[0]['level']:.0%} interval of the change; {_count(rows)}"
-    with chart(5.6, 3.6, title, "heads disabled together", "score", note) as (figure, axes):
-        axes.fill_between(size_V, baseline + low_V, baseline + high_V, color=ACCENTS[0], alpha=0.2, linewidth=0)
-        axes.plot(size_V, score_V, "o-", color=ACCENTS[0], markersize=3)
-        axes.axhline(baseline, color=QUIET, linewidth=0.8, linestyle="--")
-        axes.text(size_V[-1], baseline, "no head disabled", ha="right", va="bottom", fontsize=SMALL, color=QUIET)
-    return figure
-
-
 def spared_curve(spared: Spared, curve: Sequence[SparedAt], *, title: str, count: ArrayLike) -> Figure:
     """The number of heads that lose less than each margin, individually tested, and a lower bound on it.
 
