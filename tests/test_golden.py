@@ -23,7 +23,7 @@ from unittest.mock import patch
 from bertsecrets.papers.page import find_page
 from bertsecrets.present.report import page
 from bertsecrets.present.report.content import FigureBlock
-from bertsecrets.present.report.images import Image
+from bertsecrets.present.report.page import Image
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs

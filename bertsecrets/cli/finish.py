@@ -116,7 +116,6 @@ def present(
         scores.lines(),
         summary.highlights,
         run.report_path,
-        answers=summary.report.answers,
         findings=summary.printed,
         steps=summary.report.steps[:1],
     )

@@ -19,8 +19,7 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
 from bertsecrets.models.loading import check_segments, max_positions
 from bertsecrets.pages.page_view import PageView
-from bertsecrets.present.report.content import HeadViewer, Report, Section, ViewerExample
-from bertsecrets.present.report.heads import HeadColumn, HeadsTogether
+from bertsecrets.present.report.content import HeadColumn, HeadsTogether, HeadViewer, Report, Section, ViewerExample
 from bertsecrets.results.formatting import number, shortened
 from bertsecrets.results.run import Run as RunFolder
 from bertsecrets.task_heads.sequence import find_logits
@@ -285,8 +284,7 @@ def _table(
         return None
     # A plain view, which takes a few seconds, need not wait for the seconds that the sections of a report take to
     # import.
-    from bertsecrets.reporting.heads_together import heads_together
-    from bertsecrets.reporting.run_report import views_of
+    from bertsecrets.reporting.run_report import heads_together, views_of
 
     columns: list[HeadColumn] = []
     if run is not None:

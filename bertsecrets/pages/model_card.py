@@ -21,27 +21,22 @@ from bertsecrets.keys import top_level
 from bertsecrets.models.classifier import GATES
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
 from bertsecrets.present.disabling import ablation_sections
-from bertsecrets.present.report.heads import CSV, LATEX, PARQUET, HeadsTogether
+from bertsecrets.present.report.content import CSV, PARQUET, HeadsTogether
 from bertsecrets.reporting.controls import controls_in_words
-from bertsecrets.reporting.heads_together import heads_together
-from bertsecrets.reporting.run_report import views_of
+from bertsecrets.reporting.run_report import heads_together, views_of
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.disabled import rows_of
 from bertsecrets.results.files import read_yaml
 from bertsecrets.results.formatting import (
-    head_label,
     low_to_high,
     markdown_table,
     markdown_text,
-    metric_label,
     number,
-    p_value,
     visible,
 )
 from bertsecrets.results.run import FINISHED, Run
 from bertsecrets.results.scores import RunScores
-from bertsecrets.results.verdicts import NEEDED, joint_limits
 from bertsecrets.task_heads.sequence import SEQUENCE
 
 CARD = "README.md"
@@ -59,9 +54,6 @@ _HUB_NAMES = {
     "spearman": "spearmanr",
 }
 """The hub's names of metrics where they differ."""
-
-_SHOWN = 20
-"""Needed heads that a card lists."""
 
 _NOT_OF_THE_MODEL = top_level(lambda meaning: not (meaning.numbers and meaning.model)) | {"hydra"}
 """Settings of a command line that say where a run is written and how it is followed or reported."""
@@ -196,7 +188,7 @@ def model_card(model: ExportedModel, location: str, has_heads: bool) -> str:
     ]
     if has_heads:
         parts.append(
-            f"`{CSV}`, `{PARQUET}` and `{LATEX}` hold one row for each head with all that was measured. Layers and "
+            f"`{CSV}` and `{PARQUET}` hold one row for each head with all that was measured. Layers and "
             "heads are counted from 0."
         )
     parts += ["## How to reproduce", *_reproduction(model, config)]
@@ -309,29 +301,8 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
     if scores is not None and scores.learned is False:
         return ["The model does not significantly beat the majority baseline, so its heads are not interpreted."]
     first = ablation_sections(sweep, ())[0]
-    rows = sorted(rows_of(HEAD, sweep), key=lambda row: float(row["delta"]))
-    needed = [row for row in rows if row["verdict"] == NEEDED]
-    parts = [markdown_text(first.findings[0])]
-    if needed:
-        rest = f"; the {_SHOWN} with the largest loss of {len(needed)}" if len(needed) > _SHOWN else ""
-        cells = [
-            [
-                head_label(row["layer"], row["head"]),
-                number(100 * row["delta"], 2, signed=True),
-                low_to_high(100 * low, 100 * high, 2, signed=True),
-                p_value(row["p_needed"]),
-            ]
-            for row in needed[:_SHOWN]
-            for low, high in [joint_limits(row)]
-        ]
-        change = f"change of {metric_label(rows[0]['metric'])}, points"
-        parts += [
-            f"Needed heads{rest}:",
-            markdown_table(
-                ["head", change, f"{rows[0]['level']:.0%} interval, for all heads together", "p, corrected"], cells
-            ),
-        ]
-    return parts
+    table = first.tables[0]
+    return [markdown_text(first.findings[0]), table.caption + ":", markdown_table(table.header, table.rows)]
 
 
 def _reproduction(model: ExportedModel, config: Mapping[str, Any]) -> list[str]:

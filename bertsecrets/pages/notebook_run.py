@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from bertsecrets.errors import UserError
 from bertsecrets.present.figures.saving import html_image
-from bertsecrets.reporting.run_report import RunReport, report_run
+from bertsecrets.reporting.run_report import RunReport, firsts, report_run
 from bertsecrets.results.run import Run as RunFolder
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Run:
 
     def __repr__(self) -> str:
         report = self._report.report
-        sentences = [sentence for _, sentence in report.answers] or report.lead
+        sentences = dict.fromkeys([*report.notes, report.title, *firsts(report.sections)])
         return "\n".join([f"{type(self).__name__} '{self.folder}'", *sentences])
 
     def _repr_html_(self) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.disabled import latest_rows
 from bertsecrets.results.files import in_command, write_text
-from bertsecrets.results.formatting import counted, have, points
+from bertsecrets.results.formatting import counted, have, percentage, points
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
@@ -50,15 +50,6 @@ _TITLE = "How many examples, and how many seeds?"
 
 _FALL = 0.05
 """Loss of power with more examples that is beyond chance, and explained on the page."""
-
-_GOALS = {
-    NEEDED: WORDS[NEEDED],
-    SPARED: WORDS[DISPENSABLE],
-    REDUNDANT: "redundant",
-    SET: "pruning",
-    RANKS: "rank correlation",
-}
-"""Short names of what may be shown."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +199,7 @@ def answer(planned: Planned, costs: Costs | None = None) -> str:
         examples = planned.examples(planned.settled[1])
         share = "the head without a verdict"
         if undecided > 1:
-            share = f"{POWER:.0%} of the {undecided} heads without a verdict".replace("%", " %")
+            share = f"{percentage(POWER)} of the {undecided} heads without a verdict"
         first = (
             f"To settle {share}: about {rounded(examples):,} examples "
             f"({range_in_words(*map(finite, planned.examples_range()))}), including the pilot's "
@@ -246,18 +237,18 @@ def _seeds_in_words(planned: Planned, costs: Costs | None) -> str:
     cheapest = min(several, key=lambda seeds: (cost[seeds], seeds))
     count = round(planned.undecided[cheapest])
     open_heads = f"{counted(count, 'head')} {have(count)}"
-    them = "it" if count == 1 else f"{POWER:.0%} of them"
+    them = "it" if count == 1 else f"{percentage(POWER)} of them"
     if math.isinf(several[cheapest]):
         return (
             f"Over seeds, {open_heads} no verdict, and not even {max(several)} seeds with "
             f"{planned.sizes[-1]:,} examples settle {them}."
-        ).replace("0%", "0 %")
+        )
     with_examples = [seeds for seeds in several if math.isfinite(several[seeds])]
     text = (
         f"Over seeds, {open_heads} no verdict; the cheapest way to settle {them} is {cheapest} "
         f"seeds with about {rounded(several[cheapest]):,} examples "
         f"each{_time(planned, costs, cheapest, several[cheapest])}"
-    ).replace("0%", "0 %")
+    )
     fewest = min(with_examples)
     helps = several[max(several)] < 0.8 * several[fewest]
     return f"{text}; {'with more seeds, fewer examples suffice' if helps else 'more seeds do not help'}."
@@ -265,16 +256,6 @@ def _seeds_in_words(planned: Planned, costs: Costs | None) -> str:
 
 def _settling(planned: Planned, costs: Costs | None) -> Section:
     pilot = planned.pilot
-    rows = [
-        [
-            counted(seeds, "seed"),
-            f"{planned.undecided[seeds]:.0f}",
-            *map(_percent, power_M),
-            _examples(planned, power_M),
-        ]
-        for seeds, power_M in planned.settled.items()
-    ]
-    header = ["", "open heads", *(f"{size:,}" for size in planned.sizes), "for 80 %"]
     notes = [
         (
             "Simulated: new examples lose and win predictions at rates compatible with the pilot"
@@ -302,18 +283,9 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
         title,
         _map,
         f"{title}, by examples and seeds.",
-        names=[row[0] for row in rows],
-        powers=list(planned.settled.values()),
-        sizes=planned.sizes,
-        note=_note(pilot),
+        planned=planned,
     )
-    return Section(
-        "What settles the open heads?",
-        [answer(planned, costs)],
-        notes,
-        [Table(header, rows, f"{title}, by number of examples")],
-        [figure],
-    )
+    return Section("What settles the open heads?", [answer(planned, costs)], notes, figures=[figure])
 
 
 def _goals(planned: Planned) -> Section:
@@ -334,7 +306,8 @@ def _goals(planned: Planned) -> Section:
         SET: f"pruning: a set that loses nothing{set_flips}",
     }
     rows = [
-        [meaning[goal], *map(_percent, power_M), _examples(planned, power_M)] for goal, power_M in planned.goals.items()
+        [meaning[goal], *map(percentage, power_M), _examples(planned, power_M)]
+        for goal, power_M in planned.goals.items()
     ]
     sizes = [f"{size:,}" for size in planned.sizes]
     spared, needed = (planned.examples(planned.goals[goal]) for goal in (SPARED, NEEDED))
@@ -343,43 +316,21 @@ def _goals(planned: Planned) -> Section:
         f"{_examples_in_words(needed, planned, f'To show that a head worth {margin} is needed')}"
     )
     title = "Power to show each of these, with one seed"
-    figure = block(
-        "plan_goals",
-        title,
-        _map,
-        f"{title}, by number of examples.",
-        names=[_GOALS[goal] for goal in planned.goals],
-        powers=list(planned.goals.values()),
-        sizes=planned.sizes,
-        note=_note(pilot),
-    )
     return Section(
         "What would be found?",
         [finding],
         [],
         [Table(["to show", *sizes, "for 80 %"], rows, f"{title}, by number of examples")],
-        [figure],
     )
 
 
 def _examples_in_words(examples: float, planned: Planned, purpose: str) -> str:
     if math.isinf(examples):
-        return f"{purpose}: no number of examples up to {planned.sizes[-1]:,} has {POWER:.0%} power.".replace(
-            "0%", "0 %"
-        )
+        return f"{purpose}: no number of examples up to {planned.sizes[-1]:,} has {percentage(POWER)} power."
     return (
         f"{purpose}: {'' if examples == planned.sizes[0] else 'about '}{rounded(examples):,} "
         f"examples{' suffice' if examples == planned.sizes[0] else ''}."
     )
-
-
-def _note(pilot: Pilot) -> str:
-    runs, margin = counted(len(pilot.change_SV), "run"), points(pilot.margin, pilot.metric.unit)
-    return f"simulated from {pilot.count:,} examples of {runs}; margin {margin}"
-
-
-def _percent(power: float) -> str:
-    return "–" if math.isnan(power) else f"{100 * power:.0f} %"
 
 
 def _examples(planned: Planned, power_M: Any) -> str:
@@ -391,18 +342,18 @@ def _examples(planned: Planned, power_M: Any) -> str:
     return f"{rounded(examples):,}" if examples > planned.sizes[0] else f"at most {planned.sizes[0]:,}"
 
 
-def _map(names: Sequence[str], powers: Sequence[Any], sizes: Sequence[int], *, title: str, note: str) -> Figure:
-    """Power by what is asked (rows) and number of examples (columns)."""
-    power_RM = np.stack(powers)
-    note = f"{note}; bold: {POWER:.0%} or more".replace("0%", "0 %")
+def _map(planned: Planned, *, title: str) -> Figure:
+    """Share of the open heads settled, by seeds (rows) and number of examples (columns)."""
+    pilot, power_RM = planned.pilot, np.stack(list(planned.settled.values()))
+    names = [f"{counted(seeds, 'seed')}, {planned.undecided[seeds]:.0f} open" for seeds in planned.settled]
+    note = (
+        f"simulated from {pilot.count:,} examples of {counted(len(pilot.change_SV), 'run')}; margin "
+        f"{points(pilot.margin, pilot.metric.unit)}; bold: {percentage(POWER)} or more"
+    )
     with chart(PAGE_WIDTH, 1.4 + 0.36 * len(names), title, "examples", "", note, grid="") as (figure, axes):
-        mesh = draw_grid(
-            axes, power_RM, Normalize(0, 1), SEQUENTIAL, rows=list(names), columns=[f"{size:,}" for size in sizes]
-        )
-        texts: Mapping[tuple[int, int], str] = {
-            (row, column): _percent(power) for (row, column), power in np.ndenumerate(power_RM)
-        }
-        enough = [cell for cell, power in np.ndenumerate(power_RM) if power >= POWER]
-        write_in_cells(axes, mesh, texts, enough)
+        columns = [f"{size:,}" for size in planned.sizes]
+        mesh = draw_grid(axes, power_RM, Normalize(0, 1), SEQUENTIAL, rows=names, columns=columns)
+        texts = {(row, column): percentage(power) for (row, column), power in np.ndenumerate(power_RM)}
+        write_in_cells(axes, mesh, texts, [cell for cell, power in np.ndenumerate(power_RM) if power >= POWER])
         colour_bar(figure, mesh, axes, "power", aspect=12)
     return figure

@@ -23,7 +23,7 @@ from bertsecrets.present.disabling import rounded
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.frame_relations import relation_heads
 from bertsecrets.present.report.content import FigureBlock, Section
-from bertsecrets.present.special_tokens import blocking_figure, blocking_table
+from bertsecrets.present.special_tokens import blocking_table
 from bertsecrets.reporting.controls import controls, in_words
 from bertsecrets.reporting.runs import constant_score
 from bertsecrets.results.components import GROUP
@@ -187,7 +187,7 @@ def blocked(models: Studied, token: str, meanings: Mapping[str, str]) -> Section
         token: Name of the token.
         meanings: The verdicts on attention to and from it, separated by a comma -> a summary in a few words.
     """
-    paragraphs, shown, figures = [], [], []
+    paragraphs, shown = [], []
     answers: dict[str, str] = {}
     for group in models.tuned:
         found = [rows for view in group.views("blocking") if (rows := view.found(Blocked))]
@@ -200,10 +200,9 @@ def blocked(models: Studied, token: str, meanings: Mapping[str, str]) -> Section
         changes = "; ".join(f"{direction}: {both[direction].change:+points}" for direction in ("to", "from"))
         paragraphs.append(f"{group.name}: {both['to'].metric} with attention blocked in all heads, {changes}.")
         shown.append(blocking_table(rows, len(found)))
-        figures.append(blocking_figure(f"blocked_{group.name}", rows, len(found)))
     if not answers:
         return None
-    return Section(paragraphs=paragraphs, tables=shown, figures=figures, summary=in_few_words(answers, measured=True))
+    return Section(paragraphs=paragraphs, tables=shown, summary=in_few_words(answers, measured=True))
 
 
 _REDUNDANT = "redundant"

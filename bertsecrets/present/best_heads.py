@@ -5,9 +5,10 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import seeds_in_words
 from bertsecrets.present.grid import replicate_rows
-from bertsecrets.present.kit import OfHead, block, intervals
+from bertsecrets.present.kit import OfHead, block
 from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import MISSING, heads_label, percent
@@ -53,13 +54,15 @@ def best_heads_figure(
     return block(
         name,
         title,
-        intervals,
+        interval_rows,
         f"The best heads next to {rival}.",
-        rows=rows,
-        label=lambda row: f"{thing(row)} (layer {row.layer} · {row.head})",
-        value=lambda row: row.accuracy,
-        baseline=baseline,
-        names=("best head", rival),
+        rows=[
+            IntervalRow(f"{thing(row)} (layer {row.layer} · {row.head})", share.value, share.low, share.high, of_rival)
+            for row in rows
+            for share, of_rival in [(row.accuracy, baseline(row))]
+        ],
+        value="best head",
+        baseline=rival,
         unit=unit,
         limits=(0, 1),
         reference=None,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bertsecrets.measures.clusters.rows import Distance, Group, Moved, Place, Space, Tuned
-from bertsecrets.present.figures.scatters import head_space, moved_heads
+from bertsecrets.present.figures.scatters import head_space
 from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section
@@ -80,18 +80,6 @@ def section(view: MeasureView) -> Section | None:
             f"{number(tuned.correlation, 2)}; for {tuned.nearest_to_self} of {len(moved)} heads the nearest head of "
             f"the model before fine-tuning is the same head. {name_of(farthest).capitalize()} moved farthest "
             f"({number(farthest.distance)} nats)."
-        )
-        figures.append(
-            block(
-                f"{view.name}_moved",
-                "Heads before and after fine-tuning, in one space",
-                moved_heads,
-                "Movement of each head among the heads of both models; the five that moved farthest are labelled.",
-                before_N2=[(row.x_before, row.y_before) for row in moved],
-                after_N2=[(row.x, row.y) for row in moved],
-                heads=heads,
-                note=f"multidimensional scaling of both models' heads, stress {number(tuned.stress, 2)}; {texts}",
-            )
         )
     nearest = sorted((row for row in view.found(Distance) if not row.before), key=lambda row: row.nats)[:_PAIRS]
     return Section(

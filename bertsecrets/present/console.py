@@ -28,11 +28,10 @@ def print_summary(
     highlights: Highlights | None,
     report_path: Path,
     *,
-    answers: Sequence[tuple[str, str]] = (),
     findings: Sequence[str] = (),
     steps: Sequence[NextStep] = (),
 ) -> None:
-    """Print the scores with their constant baselines, the answers or else the highlighted heads, and the report's path.
+    """Print the scores with their constant baselines, the highlighted heads, and the report's path.
 
     Undefined numbers show as an en dash. Errors after ± are standard errors.
 
@@ -41,7 +40,6 @@ def print_summary(
         scores: The scores.
         highlights: The heads highlighted in the report, if any.
         report_path: The report.
-        answers: Headings and sentences that answer the question of the report.
         findings: Sentences to print first, such as the answer.
         steps: Next steps.
     """
@@ -54,9 +52,7 @@ def print_summary(
         for score in scores:
             table.add_row(Text(score.name), with_error(score.value, score.stderr), number(score.baseline))
         console.print(table)
-    for heading, sentence in answers:
-        console.print(Text.assemble("\n", (f"{heading}: ", "bold"), sentence))
-    if not answers and highlights is not None and highlights.heads:
+    if highlights is not None and highlights.heads:
         console.print(Text(f"\n{highlights.title} (± one standard error; layers and heads count from 0)"))
         lines = highlights.heads[:_PRINTED]
         names = [head_label(line.layer, line.head) for line in lines]

@@ -8,7 +8,7 @@ from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section
-from bertsecrets.results.formatting import are, counted, head_label, listed, p_value, percent
+from bertsecrets.results.formatting import are, counted, head_label, listed, p_value, percent, percentage
 from bertsecrets.results.views import Comparison, MeasureView
 
 _NAMES = {"all": "all mentions", "pronoun": "pronouns", "proper": "names", "nominal": "nominals"}
@@ -23,7 +23,7 @@ _UNIT = "share of mentions whose antecedent is found"
 
 _HEADS: dict[str, Callable[[Mentions], str]] = {
     "mentions": lambda row: f"{_NAMES[row.mention]} (n = {row.mentions:,})",
-    "head (chosen in)": lambda row: f"{name_of(row)} ({row.chosen:.0%})",
+    "head (chosen in)": lambda row: f"{name_of(row)} ({percentage(row.chosen)})",
     "antecedents found, %": lambda row: f"{row.accuracy:%}",
     "by the best head for all mentions": lambda row: f"{row.one_head:%}",
     "chosen on the same documents": lambda row: (

@@ -10,7 +10,7 @@ from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section
-from bertsecrets.results.formatting import MISSING, counted, number, p_value, percent
+from bertsecrets.results.formatting import MISSING, counted, number, p_value, percent, percentage
 from bertsecrets.results.views import Comparison, MeasureView
 
 _BEST = "The best head of each relation, on held-out sentences"
@@ -20,7 +20,7 @@ _PANELS, _ROWS = 12, 40
 _COLUMNS: dict[str, Callable[[Relation], str]] = {
     "relation": lambda row: row.relation,
     "words": lambda row: f"{row.words:,}",
-    "head (chosen in)": lambda row: f"{name_of(row)}{', from the head' * row.from_head} ({row.chosen:.0%})",
+    "head (chosen in)": lambda row: f"{name_of(row)}{', from the head' * row.from_head} ({percentage(row.chosen)})",
     "accuracy, %": lambda row: f"{row.accuracy:%}",
     "baseline (offset)": lambda row: f"{percent(row.baseline)} ({number(row.offset, 0, signed=True)})",
     "difference": lambda row: f"{row.gain:+%}",

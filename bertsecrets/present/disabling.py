@@ -46,17 +46,18 @@ from bertsecrets.results.formatting import (
     are,
     counted,
     have,
-    listed,
     low_to_high,
     metric_label,
     number,
     p_value,
+    percentage,
     points,
     rounded_up,
     upper_first,
 )
 from bertsecrets.results.run import TRAINING
 from bertsecrets.results.verdicts import (
+    CAN_BE_SPARED,
     DISPENSABLE,
     INCONCLUSIVE,
     NEEDED,
@@ -75,11 +76,6 @@ _GROUPS_SHOWN, _MOST_ROWS = 10, 10
 _ONE_BY_ONE = (
     "The first interval of a table is pointwise, for one head or layer; of many such intervals, some exclude 0 by "
     "chance. The second is simultaneous: it is also valid for a head picked because its change is large."
-)
-
-_RULED_OUT = (
-    "The loss that no single head reaches is the largest of the heads' one-sided limits; simultaneous two-sided "
-    "intervals may reach further."
 )
 
 _SUBLAYERS = (
@@ -138,10 +134,7 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         if power is not None and unsettled and kind == HEAD.name and not findings:
             first += f" {settling_in_words(power)}"
         findings.append(first)
-        if kind == HEAD.name and (rises := rises_in_words(of_kind, joint_verdicts(of_kind), [metric])):
-            if any(map(raises_loss, of_kind)):
-                moves = ", because it also changes where no prediction does" * of_classes(metric)
-                rises += f" {upper_first(metric_label(metric))} takes precedence; the loss is more sensitive{moves}."
+        if kind == HEAD.name and (rises := _rises_in_words(of_kind)):
             findings.append(rises)
         if others:
             paragraphs.append(" ".join([f"{upper_first(KINDS[kind].plural)}:", *others]))
@@ -167,7 +160,6 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
     if spared is not None:
         if words := spared_in_words(spared):
             findings.insert(1 + bool(summary), words)
-        paragraphs += [_RULED_OUT] if spared.excluded is not None else []
         heads = HEAD.of(rows)
         title = f"Heads that can be spared, by margin{_how(heads[0])}: {metric_label(metric)}"
         curve = curve_of(beside, spared)
@@ -195,7 +187,10 @@ def _kind_in_words(
     kind = KINDS[rows[0]["kind"]]
     defined = _defined(rows)
     metric = metric_label(rows[0]["metric"])
-    done = f"{kind.done or 'disabled'}{' in turn' * (len(rows) > 1)}{_how(rows[0])}{_sampled(swept)}"
+    done = f"{kind.done or 'disabled'}{' in turn' * (len(rows) > 1)}{_how(rows[0])}"
+    if swept is not None and swept.examples is not None:
+        why = f" (ablation.budget={swept.budget})" if swept.budget else ""
+        done += f" on {swept.examples:,} random examples of {swept.whole:,}{why}"
     subject = f"{counted(len(rows), kind.singular, kind.plural)} {done}"
     if not defined:
         which = f"any of {subject}" if len(rows) > 1 else kind.label_of(rows[0])
@@ -207,7 +202,7 @@ def _kind_in_words(
     only_one = f"{upper_first(kind.label_of(rows[0]))}, {done},"
     if needed:
         worst = min((row for row in defined if row["verdict"] == NEEDED), key=lambda row: row["delta"])
-        which = f"{needed} of {subject} {are(needed)}" if len(rows) > 1 else f"{only_one} is"
+        which = f"{needed:,} of {subject} {are(needed)}" if len(rows) > 1 else f"{only_one} is"
         named = f", {'most of all ' * (needed > 1)}{kind.label_of(worst)}" if len(rows) > 1 else ""
         how_sure = f"{metric} falls; {_correction_in_words(rows[0], needed)}"
         first = f"{which} needed{by} ({how_sure}){named}: {points_in_words(worst)}"
@@ -224,8 +219,8 @@ def _kind_in_words(
         largest = f"the largest loss, {kind.label_of(worst)} at {points_in_words(worst)}, {chance}"
     parts = [
         first,
-        f"{spared} {WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])})" if spared else "",
-        f"{unknown} {have(unknown)} no verdict" if unknown else "",
+        f"{spared:,} {WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])})" if spared else "",
+        f"{unknown:,} {have(unknown)} no verdict" if unknown else "",
         "" if needed else largest,
     ]
     first = f"{'; '.join(filter(None, parts))}."
@@ -259,22 +254,14 @@ def _how(row: Row) -> str:
     return "" if KINDS[row["kind"]].done else f" ({row['mode']}{', screened' * (row['sweep'] == 'screened')})"
 
 
-def _sampled(swept: Swept | None) -> str:
-    """A clause if a sweep used only some of the examples."""
-    if swept is None or swept.examples is None:
-        return ""
-    why = f" (ablation.budget={swept.budget})" if swept.budget else ""
-    return f" on {swept.examples:,} random examples of {swept.whole:,}{why}"
-
-
 def _correction_in_words(row: Row, needed: int) -> str:
     """The error rate of all verdicts *needed* together."""
     if row["correction"] == FAMILY_WISE:
-        return f"in {row['level']:.0%} of sweeps none falsely"
+        return f"in {percentage(row['level'])} of sweeps none falsely"
     if row["correction"] is None:
         return "significantly after correction"
     rate = row["false_discovery_rate"]
-    return f"of them, about {rate * needed:.1f} falsely, at a false discovery rate of {rate:.0%}"
+    return f"of them, about {rate * needed:.1f} falsely, at a false discovery rate of {percentage(rate)}"
 
 
 def ruled_out_in_words(row: Row) -> str:
@@ -340,47 +327,44 @@ def rise_in_words(row: Row) -> str:
     return f"{rise} % ({low} to {high})"
 
 
-def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Sequence[str]) -> str:
-    """How many heads are needed by the mean loss, compared with the metrics; empty if it was not tested.
-
-    Args:
-        rows: Single heads, by one metric.
-        verdicts: Verdicts by the metrics: name -> code.
-        metrics: Names of the metrics.
-    """
+def _rises_in_words(rows: Sequence[Row]) -> str:
+    """How many heads are needed by the mean loss, compared with these rows' metric; empty if it was not tested."""
     if any(row["p_loss_rise"] is None for row in rows):
         return ""
     raising = sorted(filter(raises_loss, rows), key=lambda row: -float(row["loss_change"]))
-    by = listed(list(map(metric_label, metrics)))
-    needed, spared = tally(verdicts.values()).needed, tally(verdicts[row["variant"]] for row in raising).spared
-    first = f"By {by} {needed or 'none'} {are(needed or 1)} needed, by the mean loss {len(raising) or 'none'}"
+    metric, needed = metric_label(rows[0]["metric"]), tally(map(shown_verdict, rows)).needed
+    first = f"By {metric} {needed or 'none'} {are(needed or 1)} needed, by the mean loss {len(raising) or 'none'}"
     if not raising:
         return f"{first}."
     # The panel of each head says whether it raises the loss.
-    largest = raising[0]
-    of_spared = " (spared)" * (tally([verdicts[largest["variant"]]]).spared > 0)
+    spared, largest = tally(map(shown_verdict, raising)).spared, raising[0]
+    of_spared = " (spared)" * (shown_verdict(largest) in CAN_BE_SPARED)
     named = f"{HEAD.label_of(largest)}{of_spared}, {rise_in_words(largest)}"
     most = ", most of all" if len(raising) > 1 else ":"
     some = "All" if spared == len(raising) else f"{spared} of the {len(raising)}"
-    also = f" {some} can be spared by {by}." if spared and len(raising) > 1 else ""
-    return f"{first} {are(len(raising))}{most} {named}.{also}"
+    also = f" {some} can be spared by {metric}." if spared and len(raising) > 1 else ""
+    moves = ", because it also changes where no prediction does" * of_classes(rows[0]["metric"])
+    return (
+        f"{first} {are(len(raising))}{most} {named}.{also} {upper_first(metric)} takes precedence; the loss is more "
+        f"sensitive{moves}."
+    )
 
 
 def settling_in_words(power: Power) -> str:
     """A sentence on how many examples would settle the heads without a verdict."""
     one = power.undecided == 1
     if power.examples is None:
-        only_so_many = f"only {power.share or 0:.0%}"
+        only_so_many = f"only {percentage(power.share or 0)}"
         settled = (
             f"the head without a verdict in {only_so_many} of simulations"
             if one
-            else f"{only_so_many} of the {power.undecided} heads without a verdict"
+            else f"{only_so_many} of the {power.undecided:,} heads without a verdict"
         )
         return (
             f"Even {power.most:,} examples would settle {settled}, because losses near the margin of "
             f"{points(power.margin, unit_of(power.metric))} need very many (simulated from these {power.count:,})."
         )
-    share = "the head" if one else f"{POWER:.0%} of the {power.undecided} heads"
+    share = "the head" if one else f"{percentage(POWER)} of the {power.undecided:,} heads"
     return (
         f"About {rounded(power.examples):,} examples, including these {power.count:,}, would settle {share} without a "
         f"verdict ({range_in_words(power.examples_low, power.examples_high)})."
@@ -410,32 +394,28 @@ def curve_of(beside: Sequence[Any], spared: Spared) -> list[SparedAt]:
 
 def spared_in_words(spared: Spared) -> str:
     """How many heads can be spared, unless there is no margin, and the bound on the loss of any head, if defined."""
-    unit, level = unit_of(spared.metric), _percent(spared.level)
+    unit, level = unit_of(spared.metric), percentage(spared.level)
     loss = "" if spared.margin is None else points(spared.margin, unit)
     parts = []
     if spared.each:
         parts.append(
-            f"{spared.each} of {spared.heads} heads can each be spared, of which at most about "
+            f"{spared.each:,} of {spared.heads:,} heads can each be spared, of which at most about "
             f"{number(spared.falsely, 1)} are expected to lose {loss} or more"
         )
     if spared.at_least:
         fewer = spared.of_each < spared.at_least and spared.each
-        among = f", including {spared.of_each} of these {spared.each}" if fewer else ""
+        among = f", including {spared.of_each:,} of these {spared.each:,}" if fewer else ""
         parts.append(
-            f"with {level} confidence at least {spared.at_least} of {spared.heads} lose less than {loss}{among}"
+            f"with {level} confidence at least {spared.at_least:,} of {spared.heads:,} lose less than {loss}{among}"
         )
     sentence = f"{'; '.join(parts) or f'for no head is a loss of {loss} ruled out'}." if loss else ""
     if spared.excluded is not None:
         excluded = rounded_up(spared.excluded)
         sentence += f" With {level} confidence (one-sided), no single head loses {points(excluded / 100, unit)} or more"
         if spared.excluded_unchanged is not None and (of_these := rounded_up(spared.excluded_unchanged)) < excluded:
-            sentence += f", and none of the {spared.unchanged} that change no prediction loses {number(of_these, 1)}"
+            sentence += f", and none of the {spared.unchanged:,} that change no prediction loses {number(of_these, 1)}"
         sentence += "."
     return upper_first(sentence.lstrip())
-
-
-def _percent(level: float) -> str:
-    return f"{level:.0%}".replace("%", " %")
 
 
 def _selection_in_words(check: Selection) -> str:
@@ -459,7 +439,7 @@ def sublayers_in_words(row: Sublayers) -> str:
         f"Over {counted(row.layers, 'layer')}, {metric_label(row.metric)} changes by {attention} {unit_of(row.metric)} "
         f"on average without an attention sublayer and by {feed_forward} without a feed-forward sublayer; the "
         "difference is "
-        f"{difference} ({_percent(row.level)} interval {low_to_high(100 * low, 100 * high, 1, signed=True)})"
+        f"{difference} ({percentage(row.level)} interval {low_to_high(100 * low, 100 * high, 1, signed=True)})"
     )
     if low <= 0 <= high:
         return f"{sentence}, so neither kind is significantly more important."
@@ -472,8 +452,8 @@ def over_examples_in_words(row: OverExamples) -> str:
     share, low, high = (number(100 * value, 1) for value in (row.share.value, row.share.low, row.share.high))
     return (
         f"{share} % ({100 * row.level:g} % interval {low} to {high}) of the variance of the change of the loss over "
-        f"{row.heads} heads and {row.examples:,} examples is between examples, the rest between heads; near 100 %, the "
-        "effect on one example reveals little about a head."
+        f"{row.heads:,} heads and {row.examples:,} examples is between examples, the rest between heads; near 100 %, "
+        "the effect on one example reveals little about a head."
     )
 
 
@@ -494,7 +474,7 @@ def screened_in_words(screened: Screened) -> str:
         else f"No pass used bf16 apart from the trainer's, because {screened.reason}." * (screened.reason is not None),
         "Linear layers in fp32 were computed by oneDNN." * screened.onednn,
         f"{upper_first(counted(whole, 'variant'))} had to be evaluated on all examples.",
-        f"With 95% confidence at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from an exact "
+        f"With 95 % confidence at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from an exact "
         f"sweep, and at most {screened.each:,} for any one variant; intervals and verdicts allow for the changes that "
         "each variant's audit may have missed.",
     ]
@@ -513,12 +493,14 @@ def _table(rows: Sequence[Row]) -> Table:
         kind.singular: kind.label_of,
         metric_label(metric): lambda row: number(row["score"]),
         f"change, {unit_of(metric)}": lambda row: number(100 * row["delta"], 2, signed=True),
-        f"{first['level']:.0%} interval, by itself": lambda row: _interval(row, ""),
+        f"{percentage(first['level'])} interval, by itself": lambda row: _interval(row, ""),
         f"for all {len(rows)} together": lambda row: _interval(row, "_simultaneous"),
         "p (uncorrected)": lambda row: p_value(row["p_value"]),
         "p (false discovery)": lambda row: p_value(row["p_bh"]),
         "p (needed)": lambda row: p_value(row["p_needed"]),
-        "flips" if classes else "mean change": lambda row: f"{row['flips']:.1%}" if classes else f"{row['flips']:.3f}",
+        "flips" if classes else "mean change": lambda row: (
+            percentage(row["flips"], 1) if classes else f"{row['flips']:.3f}"
+        ),
         "p (margin)" if margin is None else f"p (loss ≥ {number(100 * margin, 1)})": lambda row: p_value(
             math.nan if row["p_margin"] is None else row["p_margin"]
         ),
@@ -541,11 +523,11 @@ def _figures(ablation: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     drawn = partial(block, rows=rows)
     blocks = []
     if "head" in kind.axes:
-        blocks.append(drawn(stem, title, figures.disabling_heatmap, smallest_effect=_reach(rows)))
+        blocks.append(drawn(stem, title, figures.disabling_heatmap))
     if kind.axes == ("layer",):
-        blocks.append(drawn(stem, title, figures.layer_bars))
+        blocks.append(drawn(stem, title, figures.effects_in_order))
     elif kind is not RANDOM:
-        blocks.append(drawn(f"{stem}_sorted", f"Effects in order, {subject}", figures.sorted_effects))
+        blocks.append(drawn(f"{stem}_sorted", f"Effects in order, {subject}", figures.effects_in_order))
     same = {"kind": kind.name, "mode": mode, "metric": metric, "evaluation": first["evaluation"]}
     history = with_values(ablation.rows(), stage=TRAINING, **same)
     if kind.axes and kind is not ALL_BUT_ONE and len({row["step"] for row in history}) > 1:
@@ -593,18 +575,16 @@ def _what_groups_mean(groups: Sequence[Group], row: Row) -> str:
 def _groups_table(groups: Sequence[Group]) -> Table:
     def beyond(group: Group) -> str:
         names = ("interaction", "interaction_low", "interaction_high")
-        value, low, high = (math.nan if group.row[name] is None else 100 * group.row[name] for name in names)
-        limits = "" if math.isnan(low) else f" ({low_to_high(low, high, 1, signed=True)})"
-        return f"{_tenths(value)}{limits}"
+        value, low, high = (math.nan if group.row[name] is None else group.row[name] for name in names)
+        return f"{Estimate(value, low, high):+%}"
 
     def random(group: Group) -> str:
-        harms = [100 * control["delta"] for control in group.controls]
-        return f"{_tenths(float(np.mean(harms)))} ({len(harms)})" if harms else MISSING
+        return f"{_tenths(group.controls)} ({len(group.controls)})" if group.controls else MISSING
 
     columns: dict[str, Callable[[Group], str]] = {
         "heads": lambda group: GROUP.label_of(group.row),
-        "alone, points": lambda group: " ".join(_tenths(100 * member["delta"]) for member in group.alone),
-        "together": lambda group: _tenths(100 * group.row["delta"]),
+        "alone, points": lambda group: " ".join(_tenths([member]) for member in group.alone),
+        "together": lambda group: _tenths([group.row]),
         "beyond the sum": beyond,
         "random groups of the layers, mean": random,
         "verdict": lambda group: WORDS.get(group.verdict, group.verdict),
@@ -612,8 +592,9 @@ def _groups_table(groups: Sequence[Group]) -> Table:
     return table(groups, columns, "Groups of heads with similar maps")
 
 
-def _tenths(change: float) -> str:
-    return number(change, 1, signed=True)
+def _tenths(rows: Sequence[Row]) -> str:
+    """The mean change of score, in points."""
+    return number(100 * float(np.mean([row["delta"] for row in rows])), 1, signed=True)
 
 
 def counted_verdict(code: str) -> str:

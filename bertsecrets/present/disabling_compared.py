@@ -19,7 +19,6 @@ from bertsecrets.present.grid import (
     agreement_table,
     condition_rows,
     left_out_panels,
-    lowest_layer,
 )
 from bertsecrets.present.kit import block, table
 from bertsecrets.present.report.content import Section, Table, joined
@@ -35,6 +34,7 @@ from bertsecrets.results.formatting import (
     lower_first,
     metric_label,
     number,
+    percentage,
     rounded_up,
     upper_first,
 )
@@ -106,7 +106,7 @@ def _named(rows_of: Mapping[str, Sequence[Row]]) -> Section:
                 f"{title}, the largest loss first.",
                 rows=drawn,
                 unit="points",
-                note=f"bars: {first['level']:.0%} intervals",
+                note=f"bars: {percentage(first['level'])} intervals",
             )
         ],
         summary=f"{upper_first(metric)} changes most {ends[0]}.",
@@ -327,10 +327,10 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
     judged = judge_conditions(comparison.replicates, kind.name)
     measured = _measured(comparison, kind, judged)
     delta_RL = {label: 100 * effect.delta_RLH[:, :, 0] for label, effect in measured.items()}
-    worst = {label: layer for label in measured if (layer := lowest_layer(delta_RL[label].T)) is not None}
-    if not worst:
+    measured = {label: effect for label, effect in measured.items() if np.isfinite(delta_RL[label]).any()}
+    if not measured:
         return None
-    measured = {label: measured[label] for label in worst}
+    worst = {label: int(np.ma.masked_invalid(delta_RL[label]).mean(0).argmin()) for label in measured}
     title = f"Change of score without {kind.without}"
     name, caption = f"ablation_{kind.name}s", f"{title}, by condition."
     figure = block(name, title, layers_figure, caption, measured=measured)

@@ -26,7 +26,7 @@ from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import like_the_extreme, picked
 from bertsecrets.present.report.content import FigureBlock, Section
-from bertsecrets.results.formatting import counted, have, head_label, listed, number
+from bertsecrets.results.formatting import counted, have, head_label, listed, number, percentage
 from bertsecrets.results.views import LEVEL, Array, MeasureView
 
 _LOWEST = -8
@@ -65,11 +65,11 @@ def features_section(view: MeasureView) -> Section | None:
             "examples with such a token (Kovaleva et al. 2019, section 4.4). The largest of several tokens exceeds "
             "uniform attention, 1/L, even if a head ignores the feature: “random words” is the head's expected "
             "number if the same number of random words of the example had the feature. Heads are counted as above it "
-            f"by one-sided t tests of the differences over examples, at a false discovery rate of {LEVEL:.0%} over "
-            "all heads and features."
+            f"by one-sided t tests of the differences over examples, at a false discovery rate of {percentage(LEVEL)} "
+            "over all heads and features."
         ],
         [table(names, columns, "Features, over all heads, compared with random words")],
-        [*(_special_figures(view, special) if special else ()), *([_word_figure(view, words)] if words else ())],
+        [*([_special_figure(view, special)] if special else ()), *([_word_figure(view, words)] if words else ())],
         head=head,
     )
 
@@ -114,7 +114,7 @@ def pairs_section(view: MeasureView) -> Section | None:
             "signed distance; 0 is expected for a head that attends by position only. “Beyond the word” is the mean "
             "minus the attention to the same second words from the other words of the first word's sentence. Heads "
             "are counted as beyond both by one-sided t tests over examples, each at a false discovery rate of "
-            f"{LEVEL:.0%} over all heads and kinds of words."
+            f"{percentage(LEVEL)} over all heads and kinds of words."
         ],
         [table(pairs, columns, caption)] if pairs else [],
         [*([_cls_figure(view, from_cls)] if from_cls else ()), *(_pair_figures(view, beyond) if beyond else ())],
@@ -235,29 +235,19 @@ def _furthest_beyond(view: MeasureView, beyond: Masks) -> tuple[list[str], tuple
     return [f"{sentence} {like_the_extreme(*grid)}".strip()], top
 
 
-def _special_figures(view: MeasureView, special: Sequence[str]) -> list[FigureBlock]:
+def _special_figure(view: MeasureView, special: Sequence[str]) -> FigureBlock:
     title = "Attention to special tokens, by layer"
-    shared = {"unit": "mean attention received", "note": sample_size([view.count(name) for name in special])}
-    return [
-        block(
-            f"{view.name}_special",
-            title,
-            layer_scatter,
-            f"{title} (figure 6 of Kovaleva et al.).",
-            panels={title: [LayerLine(SPECIAL[name], view.value(name)) for name in special]},
-            level=float(np.nanmean(view.value(special[0] + UNIFORM))),
-            level_name="uniform attention",
-            **shared,
-        ),
-        block(
-            f"{view.name}_special_heads",
-            "Attention to special tokens, head by head",
-            head_panels,
-            panels=[HeadPanel(_panel(view, name, SPECIAL[name]), view.value(name)) for name in special],
-            limits=(0.0, 1.0),
-            **shared,
-        ),
-    ]
+    return block(
+        f"{view.name}_special",
+        title,
+        layer_scatter,
+        f"{title} (figure 6 of Kovaleva et al.).",
+        panels={title: [LayerLine(SPECIAL[name], view.value(name)) for name in special]},
+        unit="mean attention received",
+        note=sample_size([view.count(name) for name in special]),
+        level=float(np.nanmean(view.value(special[0] + UNIFORM))),
+        level_name="uniform attention",
+    )
 
 
 def _word_figure(view: MeasureView, words: Sequence[str]) -> FigureBlock:
@@ -321,7 +311,7 @@ def _pair_figures(view: MeasureView, beyond: Masks) -> list[FigureBlock]:
             ],
             unit="attention beyond that at the same distance",
             note=f"{counts}; pale: not significantly beyond both position and word at a false discovery rate of "
-            f"{LEVEL:.0%}",
+            f"{percentage(LEVEL)}",
             signed=False,
         ),
     ]

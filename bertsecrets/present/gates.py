@@ -2,15 +2,17 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.pruning import CurvePoint, pruning_curves
+from bertsecrets.present.grid import grid_section
 from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section, Table
 from bertsecrets.pruning.experiment import GATE, OPEN, SHUT
 from bertsecrets.pruning.rows import GateFits, PathPoint
-from bertsecrets.results.formatting import counted, metric_label, number, percent
+from bertsecrets.results.formatting import counted, metric_label, number, percent, percentage
 from bertsecrets.results.views import MeasureView
 
 FACILITATING, INTERFERING, IRRELEVANT, UNDECIDED = "facilitating", "interfering", "irrelevant", "undecided"
@@ -58,7 +60,7 @@ def _frozen_section(view: MeasureView) -> Section | None:
                     "loss": lambda point: number(point.loss),
                 },
                 f"The path: {metric_label(fits.metric)} {number(fits.score)}, loss {number(fits.loss)} with all heads; "
-                f"limits at {fits.level:.0%}",
+                f"limits at {percentage(fits.level)}",
             )
         )
         blocks.append(
@@ -108,30 +110,23 @@ def _role_counts(view: MeasureView) -> Mapping[str, float]:
 
 def _learned_section(view: MeasureView) -> Section | None:
     """The number of open heads as text, and the gates."""
-    if not view.has(GATE):
-        return None
+    section = grid_section(view)
+    if section is None or not view.has(GATE):
+        return section
     gate_LH = view.value(GATE)
     is_open = gate_LH >= 0.5
     between = int(((gate_LH > 0.05) & (gate_LH < 0.95)).sum())
     by_layer = ", ".join(f"layer {layer}: {int(count)}" for layer, count in enumerate(is_open.sum(-1)))
     history = [[f"{step:,}", str(int((value_LH >= 0.5).sum()))] for step, value_LH in view.history(GATE)]
-    return Section(
-        view.title,
-        [f"{int(is_open.sum())} of {gate_LH.size} heads are open after fine-tuning with a penalty on open gates."],
-        [f"Open heads by {by_layer}. {between} gates are neither open nor closed (0.05 to 0.95)."],
-        [Table(["step", "open heads"], history, "Open heads during fine-tuning")] if history else [],
-        [
-            block(
-                view.name,
-                view.title,
-                head_panels,
-                "At the last validation.",
-                panels=[HeadPanel(column.label, view.value(column.name)) for column in view.columns],
-                unit="gate, probability",
-                note="1: the head is unchanged, 0: its output is zero",
-                limits=(0, 1),
-            )
+    return replace(
+        section,
+        findings=[
+            f"{int(is_open.sum())} of {gate_LH.size} heads are open after fine-tuning with a penalty on open gates."
         ],
+        paragraphs=[f"Open heads by {by_layer}. {between} gates are neither open nor closed (0.05 to 0.95)."],
+        tables=[Table(["step", "open heads"], history, "Open heads during fine-tuning")] if history else [],
+        descriptive=False,
+        head=None,
     )
 
 
@@ -141,9 +136,9 @@ def _open_or_shut(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
     return {"gate": [["open" if value >= 0.5 else "shut" for value in row] for row in view.value(GATE).tolist()]}
 
 
-def _open_heads(view: MeasureView) -> Mapping[str, float]:
-    return {"open_heads": float((view.value(GATE) >= 0.5).sum())} if view.has(GATE) else {}
-
-
 FROZEN = Presenter(section=_frozen_section, classes=_roles, scalars=_role_counts)
-LEARNED = Presenter(section=_learned_section, classes=_open_or_shut, scalars=_open_heads)
+LEARNED = Presenter(
+    section=_learned_section,
+    classes=_open_or_shut,
+    scalars=lambda view: {"open_heads": float((view.value(GATE) >= 0.5).sum())} if view.has(GATE) else {},
+)

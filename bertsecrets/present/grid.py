@@ -27,6 +27,7 @@ from bertsecrets.results.formatting import (
     lower_first,
     number,
     p_value,
+    percentage,
     with_error,
 )
 from bertsecrets.results.run import INITIAL, RANDOM
@@ -48,8 +49,8 @@ MOST_PANELS = 21
 """Largest number of conditions in a figure of a comparison."""
 
 _MOST_CONTRASTS, _MOST_CHANGES = 12, 12
-_TOP = 5
 _LISTED, _OUTLINED = 10, 5
+_TOP = 5
 _ROUNDING = 3e-7
 """Largest difference of a number from its reference due to float32 rounding."""
 
@@ -172,20 +173,10 @@ def _ranked(view: MeasureView, column: Column, foremost: Sequence[HeadLine], sec
             findings.insert(0, layers)
     rows = [[head_label(line.layer, line.head), with_error(line.value, line.stderr)] for line in foremost]
     table = Table(["head", f"{column.name} ± standard error"], rows, f"The heads that {shown.verb}")
-    by_layer = Table(
-        ["layer", f"mean {column.name} over heads", "lowest head", "highest head"],
-        [
-            [str(layer), *(number(float(summary(value_H))) for summary in (np.nanmean, np.nanmin, np.nanmax))]
-            for layer, value_H in enumerate(value_LH)
-            if np.isfinite(value_H).any()
-        ],
-        "By layer",
-        folded=True,
-    )
     return replace(
         section,
         findings=findings,
-        tables=[table, by_layer, *section.tables],
+        tables=[table, *section.tables],
         highlights=Highlights(f"Heads that {shown.verb}", foremost),
         head=top,
         descriptive=False,
@@ -447,8 +438,8 @@ def _change_panels(moving: Mapping[str, Change], labels: Mapping[str, str], titl
         title=title,
         unit=f"difference of {unit}" if unit else "difference",
         note=(
-            f"pale: not significant (paired t test over examples, false discovery rate {LEVEL:.0%} over the heads of "
-            f"all columns){part}; {sample_size([change.count for change in shown.values()])}"
+            f"pale: not significant (paired t test over examples, false discovery rate {percentage(LEVEL)} over the "
+            f"heads of all columns){part}; {sample_size([change.count for change in shown.values()])}"
         ),
         signed=True,
     )
@@ -586,7 +577,8 @@ def _differences(
         f"{title}; only significant differences are coloured.",
         panels=[HeadPanel(name, test.delta_LH, test.p_LH <= LEVEL) for name, test in shown],
         unit=f"difference of {(column.unit or column.label).split(' (')[0]}",
-        note=f"pale: not significant ({how}, false discovery rate {LEVEL:.0%} over the heads of all comparisons){part}",
+        note=f"pale: not significant ({how}, false discovery rate {percentage(LEVEL)} over the heads of all "
+        f"comparisons){part}",
         signed=True,
     )
     return figure, _differences_in_words(f"{lower_first(heading)} ({how})", shown)
@@ -629,12 +621,7 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
         mean, least = rank_agreement(value_NR)
         # NaN sorts last.
         lowest_of = [set(np.argsort(v_N, kind="stable")[: min(_TOP, np.isfinite(v_N).sum())]) for v_N in value_NR.T]
-        common_heads = sorted(set.intersection(*lowest_of))
-        layers = [layer for value_LH in value_RLH if (layer := lowest_layer(value_LH)) is not None]
-        heads = value_RLH.shape[2]
-        lowest = f"{layers[0]} in all" if len(set(layers)) == 1 else f"differs: {', '.join(map(str, layers))}"
-        common = heads_label(divmod(int(head), heads) for head in common_heads) or "none"
-        ordered = math.isfinite(mean)
+        common = heads_label(divmod(int(head), value_RLH.shape[2]) for head in sorted(set.intersection(*lowest_of)))
         rows.append(
             {
                 "condition": label,
@@ -643,8 +630,7 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
                 "smallest": number(least, 2),
                 "mean within layers": number(_within_layers(value_RLH), 2),
                 "ICC": number(intraclass_correlation(value_NR), 2),
-                "lowest layer": lowest if ordered else MISSING,
-                f"among the lowest {_TOP} in every seed": common if ordered else MISSING,
+                f"among the lowest {_TOP} in every seed": (common or "none") if math.isfinite(mean) else MISSING,
             }
         )
     return Table.of(rows, caption)
@@ -654,12 +640,6 @@ def _within_layers(value_RLH: Array) -> float:
     """Mean rank correlation of heads within layers between any two replicates, without the influence of depth."""
     rhos = [spearman_within(first_LH, second_LH) for first_LH, second_LH in combinations(value_RLH, 2)]
     return float(np.mean(rhos)) if rhos else math.nan
-
-
-def lowest_layer(value_LH: Array) -> int | None:
-    """The layer with the lowest mean over heads with a value; None if no head has one."""
-    defined = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
-    return min(defined, key=lambda layer: float(np.nanmean(value_LH[layer]))) if defined else None
 
 
 def agreement_in_words(values: Mapping[str, Array], title: str) -> str:

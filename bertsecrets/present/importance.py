@@ -1,6 +1,6 @@
 """Scores of heads on pages: confidence, gradients, relevance, Shapley values, direct and total effects."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +11,14 @@ from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerLine, layer_scatter
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import grid_section, highest
-from bertsecrets.present.kit import block, table
+from bertsecrets.present.kit import block
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import like_the_extreme, picked
-from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import counted, head_label, lower_first, metric_label, number, p_value, with_error
+from bertsecrets.present.report.content import FigureBlock, Section
+from bertsecrets.results.formatting import counted, head_label, lower_first, metric_label, number, percentage
 from bertsecrets.results.views import LEVEL, Array, MeasureView
 
 _CONFIDENT = 0.8
-_LISTED, _ENDS = 20, 12
 
 
 def confidence(view: MeasureView) -> Section | None:
@@ -141,7 +140,8 @@ def gradient(view: MeasureView) -> Section | None:
             "Head by head.",
             panels=panels,
             unit="log2 of the ratio",
-            note=f"pale: not significant (paired t test over examples, false discovery rate {LEVEL:.0%}); {note}",
+            note=f"pale: not significant (paired t test over examples, false discovery rate {percentage(LEVEL)}); "
+            f"{note}",
             signed=True,
         )
     )
@@ -159,8 +159,7 @@ def gradient(view: MeasureView) -> Section | None:
             "differ in scale. A small gradient means that a small change of the attention hardly changes the loss; "
             "analysis=sinks redirects all of it."
         ],
-        [_classes_by_layer(labels, gradients, products)],
-        figures,
+        figures=figures,
     )
 
 
@@ -182,75 +181,34 @@ def _less_and_more(view: MeasureView, name: str, p_LH: Array, gradients: Mapping
     )
 
 
-def _classes_by_layer(
-    labels: Mapping[str, str], gradients: Mapping[str, Array], products: Mapping[str, Array]
-) -> Table:
-    slope, product = ({name: _layer_means(values[name]) for name in labels} for values in (gradients, products))
-    classes = [name for name in labels if name != "all"]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rows = [
-            [
-                str(layer),
-                f"{mean:.2e}",
-                *(number(float(slope[name][layer] / mean), 2) for name in classes),
-                *(number(float(100 * product[name][layer] / product["all"][layer]), 1) for name in classes),
-            ]
-            for layer, mean in enumerate(slope["all"])
-        ]
-    header = ["layer", "mean |gradient|", *(f"{labels[name]} ÷ any token" for name in classes)]
-    header += [f"{labels[name]}, % of attention × gradient" for name in classes]
-    return Table(header, rows, "Means over the heads of each layer", folded=True)
-
-
 def _layer_means(value_LH: Array) -> Array:
     """Means over the heads of each layer with a value; NaN if none has one."""
     return np.ma.masked_invalid(value_LH).mean(axis=1).filled(np.nan)  # type: ignore[no-any-return]
 
 
 def relevance(view: MeasureView) -> Section | None:
-    """Both columns, and the most relevant head of each layer."""
-    if not view.has("relevance") or not view.count("relevance"):
+    """Both columns, and the most relevant head."""
+    section = grid_section(view)
+    if section is None or not view.has("relevance") or not view.count("relevance"):
         return None
     value_LH, stderr_LH, count_LH = view.grid("relevance")
-    signed_LH, how = view.value("signed"), view.fact(Propagation) or Propagation(False)
-    top = highest(value_LH)
-    columns: dict[str, Callable[[tuple[int, int]], str]] = {
-        "layer": lambda head: str(head[0]),
-        "most relevant head": lambda head: head_label(*head),
-        "relevance": lambda head: with_error(float(value_LH[head]), float(stderr_LH[head])),
-        "with its sign": lambda head: number(float(signed_LH[head]), signed=True),
-    }
-    tops = list(enumerate(np.nanargmax(value_LH, axis=1).tolist()))
+    top, how = highest(value_LH), view.fact(Propagation) or Propagation(False)
+    finding = (
+        f"{head_label(*top).capitalize()} has the highest share of its layer's relevance: "
+        f"{picked(top, value_LH, stderr_LH, count_LH, bounds=(0.0, 1.0))}, compared with "
+        f"{number(1 / value_LH.shape[1])} for equal shares. {like_the_extreme(value_LH, stderr_LH, count_LH)}"
+    )
     weights = (
         "receive half of the relevance of a product and pass it on to queries and keys"
         if how.consider_attention
         else "are held fixed, so relevance passes to the values"
     )
-    return Section(
-        view.title,
-        [
-            f"{head_label(*top).capitalize()} has the highest share of its layer's relevance: "
-            f"{picked(top, value_LH, stderr_LH, count_LH, bounds=(0.0, 1.0))}, compared with "
-            f"{number(1 / value_LH.shape[1])} for equal shares. {like_the_extreme(value_LH, stderr_LH, count_LH)}"
-        ],
-        [
-            "Relevance of a head to the logit of the predicted class, by layer-wise relevance propagation through "
-            "the whole encoder, as a share of the absolute relevances of the layer's heads (Voita et al. 2019). "
-            f"Attention weights {weights}. Shares are comparable within a layer, "
-            "not between layers."
-        ],
-        [table(tops, columns, "The top head of each layer", folded=True)],
-        [
-            _panels(
-                view,
-                [name],
-                f"Relevance of heads to the prediction{', with its sign' * signed}",
-                count=f"{view.count(name):,} examples",
-                signed=signed,
-            )
-            for name, signed in (("relevance", False), ("signed", True))
-        ],
+    meaning = (
+        "Relevance of a head to the logit of the predicted class, by layer-wise relevance propagation through the "
+        "whole encoder, as a share of the absolute relevances of the layer's heads (Voita et al. 2019). Attention "
+        f"weights {weights}. Shares are comparable within a layer, not between layers."
     )
+    return replace(section, findings=[finding], paragraphs=[meaning], descriptive=False)
 
 
 def shapley(view: MeasureView) -> Section | None:
@@ -260,13 +218,6 @@ def shapley(view: MeasureView) -> Section | None:
         return None
     names = [worth.quantity for worth in worths]
     p_values = view.differs(names)
-    value_LH = view.value(names[0])
-    order = np.argsort(-value_LH, axis=None, kind="stable").tolist()
-    few = len(order) <= 2 * _ENDS
-    which = "All heads" if few else f"The {_ENDS} heads with the highest and the lowest values"
-    columns: dict[str, Callable[[tuple[int, int]], str]] = {}
-    for name in names:
-        columns |= {name: _value(view, name), f"{name}: p": _p(p_values[name])}
     return Section(
         view.title,
         [_adds_up(view, worth, p_values[worth.quantity]) for worth in worths],
@@ -277,19 +228,11 @@ def shapley(view: MeasureView) -> Section | None:
             f"orders on these {counted(worths[0].examples, 'example')} (Held and Yang 2023, but without truncated "
             "orders)."
         ],
-        [
-            _by_head(
-                value_LH.shape[1],
-                order if few else [*order[:_ENDS], *order[-_ENDS:]],
-                columns,
-                f"{which}, by value for the loss (p: t test over orders, corrected)",
-            )
-        ],
-        [
+        figures=[
             _panels(view, [name], f"Shapley values of heads: {name}", p_values, f"{view.count(name):,} random orders")
             for name in names
         ],
-        head=highest(value_LH),
+        head=highest(view.value(names[0])),
     )
 
 
@@ -331,14 +274,6 @@ def direct_effects(view: MeasureView) -> Section | None:
             " Summed over all heads below the last layer, the direct effect may be 0, so the share compensated by "
             "later layers is undefined."
         )
-    columns = {
-        "direct": _value(view, "direct"),
-        "total": _value(view, "total"),
-        "direct − total": _value(view, "undone"),
-        "p of no difference": _p(p_values["undone"]),
-    }
-    largest = np.argsort(-np.abs(direct_LH), axis=None, kind="stable")[:_LISTED].tolist()
-    caption = "Heads by the size of their direct effect on the loss (t test over examples, corrected)"
     title = (
         "Effect of disabling a head on the loss: direct, total (with the reaction of later layers), and the difference"
     )
@@ -351,47 +286,21 @@ def direct_effects(view: MeasureView) -> Section | None:
             "nor amplify the harm; the layer's own feed-forward network reacts, and layer normalisation rescales the "
             "changed stream. Direct minus total is the compensation by later layers."
         ],
-        [_by_head(direct_LH.shape[1], largest, columns, caption)],
-        [_panels(view, names, title, p_values, f"{view.count('direct'):,} examples")],
+        figures=[_panels(view, names, title, p_values, f"{view.count('direct'):,} examples")],
     )
 
 
 def _panels(
-    view: MeasureView,
-    names: Sequence[str],
-    title: str,
-    p_values: Mapping[str, Array] | None = None,
-    count: str = "",
-    *,
-    signed: bool = True,
+    view: MeasureView, names: Sequence[str], title: str, p_values: Mapping[str, Array], count: str
 ) -> FigureBlock:
     """Heatmaps of columns with one unit, over ``count``; pale where a number may be 0."""
-    panels = [
-        HeadPanel(view.column(name).label, view.value(name), p_values[name] <= LEVEL if p_values else None)
-        for name in names
-    ]
-    unit = view.column(names[0]).unit
-    pale = f"pale: may be 0 (t test, false discovery rate {LEVEL:.0%}); " if p_values else ""
-    note = f"{pale}{count}"
+    panels = [HeadPanel(view.column(name).label, view.value(name), p_values[name] <= LEVEL) for name in names]
+    unit, note = (
+        view.column(names[0]).unit,
+        f"pale: may be 0 (t test, false discovery rate {percentage(LEVEL)}); {count}",
+    )
     name = view.name if len(names) > 1 else f"{view.name}_{names[0]}"
-    return block(name, title, head_panels, panels=panels, unit=unit, note=note, signed=signed)
-
-
-def _by_head(
-    heads: int, order: Sequence[int], columns: Mapping[str, Callable[[tuple[int, int]], str]], caption: str
-) -> Table:
-    """A folded table of heads, given by their indices in the order of layer and head."""
-    rows = [divmod(place, heads) for place in order]
-    return table(rows, {"head": lambda head: head_label(*head), **columns}, caption, folded=True)
-
-
-def _value(view: MeasureView, name: str) -> Callable[[tuple[int, int]], str]:
-    value_LH, stderr_LH, _ = view.grid(name)
-    return lambda head: with_error(float(value_LH[head]), float(stderr_LH[head]), 4)
-
-
-def _p(p_LH: Array) -> Callable[[tuple[int, int]], str]:
-    return lambda head: p_value(float(p_LH[head]))
+    return block(name, title, head_panels, panels=panels, unit=unit, note=note, signed=True)
 
 
 CONFIDENCE, INTEGRATED_GRADIENTS, FIRST_ORDER = map(Presenter, (confidence, integrated_gradients, first_order))

@@ -1,6 +1,5 @@
 """Attention patterns on pages: figure 2 of Kovaleva et al. 2019, the pattern of each head, and their changes."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,8 +12,8 @@ from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import grid_comparison, highest
 from bertsecrets.present.kit import block
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import MISSING, are, head_label, number
+from bertsecrets.present.report.content import Section, Table
+from bertsecrets.results.formatting import MISSING, are, head_label, number, percentage
 from bertsecrets.results.run import INITIAL, TRAINING
 from bertsecrets.results.views import Comparison, MeasureView
 
@@ -29,11 +28,8 @@ ANNOTATED = (
 )
 """Reliability of the pattern labels."""
 
-_MOMENTS = 20
-"""Largest number of validations with a bar."""
-
 _WIDEST = (
-    "bars at the end of a share: 95% intervals of the mean over heads, conservatively assuming that all heads' "
+    "bars at the end of a share: 95 % intervals of the mean over heads, conservatively assuming that all heads' "
     "errors have the same sign"
 )
 
@@ -48,17 +44,21 @@ def section(view: MeasureView) -> Section | None:
     note = f"{NAMED}; {sample_size(view.grid(NAMES[0])[2])}"
     every = _bar("all heads", share_LHC, error_LHC)
     layers = [_bar(f"layer {at}", share_LHC[at : at + 1], error_LHC[at : at + 1]) for at in range(len(share_LHC))]
-    sentences, transitions, steps = _movement(view, note)
+    sentences, transitions = _movement(view)
     main_LH, most = dominant_patterns(share_LHC), int(every.share_C.argmax())
     ranked = Counter(pattern_label(PATTERNS[index]) for index in np.sort(main_LH[main_LH >= 0])).most_common()
     named = ", ".join(f"{name} {count}" for name, count in ranked)
     main = (
         f"According to the classifier, the most frequent pattern is {pattern_label(NAMES[most])} "
-        f"({every.share_C[most]:.0%}); of {main_LH.size} heads {(main_LH >= 0).sum()} show one pattern in at least "
-        f"half of their maps{': ' * bool(named)}{named}."
+        f"({percentage(every.share_C[most])}); of {main_LH.size} heads {(main_LH >= 0).sum()} show one pattern in at "
+        f"least half of their maps{': ' * bool(named)}{named}."
     )
     rows = [
-        [pattern_label(name), f"{every.share_C[at]:.1%} ± {every.error_C[at]:.1%}", _highest(share_LHC[..., at])]
+        [
+            pattern_label(name),
+            f"{percentage(every.share_C[at], 1)} ± {percentage(every.error_C[at], 1)}",
+            _highest(share_LHC[..., at]),
+        ]
         for at, name in enumerate(NAMES)
     ]
     return Section(
@@ -66,7 +66,7 @@ def section(view: MeasureView) -> Section | None:
         [main, *sentences],
         [f"{ANNOTATED} Shares depend on the classifier as well as on the model."],
         [
-            Table(["pattern", "share of maps", "head with the highest share"], rows, "± half of a 95% interval"),
+            Table(["pattern", "share of maps", "head with the highest share"], rows, "± half of a 95 % interval"),
             *transitions,
         ],
         [
@@ -79,7 +79,6 @@ def section(view: MeasureView) -> Section | None:
                 note=f"{note}; {_WIDEST}",
             ),
             block("patterns_heads", "The pattern of each head", pattern_grid, share_LHC=share_LHC, note=note),
-            *steps,
         ],
         news=f"{ranked[0][1]} of {main_LH.size} heads {are(ranked[0][1])} {ranked[0][0]}" if ranked else "",
     )
@@ -110,16 +109,18 @@ def comparison(compared: Comparison) -> Section | None:
     over = "over seeds (Student's t)" if min(seeds) > 1 else "over seeds if there are several, else over examples"
     free_N = [float(bar.share_C[[NAMES.index(name) for name in ("heterogeneous", "block")]].sum()) for bar in bars]
     most, least = int(np.argmax(free_N)), int(np.argmin(free_N))
-    others = f" of {bars[most].name} and {free_N[least]:.0%} of those of {bars[least].name}" if len(bars) > 1 else ""
+    others = (
+        f" of {bars[most].name} and {percentage(free_N[least])} of those of {bars[least].name}" if len(bars) > 1 else ""
+    )
     finding = (
         "Heterogeneous and block maps, which Kovaleva et al. consider potentially informative, are "
-        f"{free_N[most]:.0%} of the maps{others}; in the paper 32% (MRPC) to 61% (QQP)."
+        f"{percentage(free_N[most])} of the maps{others}; in the paper 32 % (MRPC) to 61 % (QQP)."
     )
     rows = [
         [
             bar.name,
-            *(f"{share:.1%} ± {reach:.1%}" for share, reach in zip(bar.share_C, bar.error_C, strict=True)),
-            f"{free:.1%}",
+            *map(_with_reach, bar.share_C, bar.error_C),
+            percentage(free, 1),
         ]
         for bar, free in zip(bars, free_N, strict=True)
     ]
@@ -129,14 +130,14 @@ def comparison(compared: Comparison) -> Section | None:
         "Attention patterns, over all heads",
         pattern_bars,
         bars=bars,
-        note=f"{NAMED}; {sample_size(counts)} for each; bars at the end of a share: 95% intervals {over}",
+        note=f"{NAMED}; {sample_size(counts)} for each; bars at the end of a share: 95 % intervals {over}",
     )
     return replace(
         heads,
         title="Attention patterns (figure 2 of Kovaleva et al.)",
         findings=[finding, *heads.findings],
         paragraphs=[ANNOTATED, *heads.paragraphs],
-        tables=[Table(header, rows, f"Share of attention maps ± half of a 95% interval {over}"), *heads.tables],
+        tables=[Table(header, rows, f"Share of attention maps ± half of a 95 % interval {over}"), *heads.tables],
         figures=[figure, *heads.figures],
     )
 
@@ -153,24 +154,25 @@ def _bar(name: str, share_LHC: Array, error_LHC: Array) -> ShareBar:
     return ShareBar(name, *over_seeds(share_LHC[None], error_LHC[None]))
 
 
+def _with_reach(share: float, reach: float) -> str:
+    return f"{percentage(share, 1)} ± {percentage(reach, 1)}"
+
+
 def _highest(share_LH: Array) -> str:
     head = highest(share_LH)
-    return f"{head_label(*head)} ({share_LH[head]:.0%})" if share_LH[head] > 0 else MISSING
+    return f"{head_label(*head)} ({percentage(share_LH[head])})" if share_LH[head] > 0 else MISSING
 
 
-def _movement(view: MeasureView, note: str) -> tuple[list[str], list[Table], list[FigureBlock]]:
+def _movement(view: MeasureView) -> tuple[list[str], list[Table]]:
     """Changes since the model before fine-tuning, or since the first step with patterns; empty without either."""
-    before = view.at(INITIAL)
     steps = [step for step in view.rows.steps(view.name, NAMES[0], TRAINING) if view.step is None or step < view.step]
-    training = [view.at(TRAINING, step) for step in steps]
-    moments = [moment for moment in (before, *training, view) if moment is not None]
-    if len(moments) == 1:
-        return [], [], []
-    shares = [_shares(moment) for moment in moments]
-    names = [*(["before fine-tuning"] if before is not None else []), *(f"step {step}" for step in (*steps, view.step))]
-    bars = [_bar(name, *pair) for name, pair in zip(names, shares, strict=True)]
-    before_LH, after_LH = (dominant_patterns(shares[place][0]) for place in (0, -1))
-    start = names[0] if before is not None else f"at {names[0]}"
+    before, start = view.at(INITIAL), "before fine-tuning"
+    if before is None and steps:
+        before, start = view.at(TRAINING, steps[0]), f"at step {steps[0]}"
+    if before is None:
+        return [], []
+    shares = [_shares(moment)[0] for moment in (before, view)]
+    before_LH, after_LH = map(dominant_patterns, shares)
     labels = [*map(pattern_label, PATTERNS), "none"]
     counts = np.zeros((len(labels), len(labels)), int)
     np.add.at(counts, (before_LH.ravel(), after_LH.ravel()), 1)
@@ -179,15 +181,7 @@ def _movement(view: MeasureView, note: str) -> tuple[list[str], list[Table], lis
         [[label, *map(str, count_C)] for label, count_C in zip(labels, counts.tolist(), strict=True)],
         "Heads by the pattern of at least half of their maps",
     )
-    figure = block(
-        "patterns_steps",
-        "Patterns during training",
-        pattern_bars,
-        # From the end, as the last one must be included.
-        bars=bars[:: -math.ceil(len(bars) / _MOMENTS)][::-1],
-        note=f"{note}; {_WIDEST}",
-    )
-    change_C = bars[-1].share_C - bars[0].share_C
+    change_C = np.subtract(*(np.nanmean(share_LHC, axis=(0, 1)) for share_LHC in reversed(shares)))
     most = int(np.abs(change_C).argmax())
     named_LH = (before_LH >= 0) & (after_LH >= 0)
     sentence = (
@@ -195,4 +189,4 @@ def _movement(view: MeasureView, note: str) -> tuple[list[str], list[Table], lis
         f"with a pattern both times changed it; the share that changed most is {pattern_label(NAMES[most])}, by "
         f"{number(100 * change_C[most], 1, signed=True)} percentage points."
     )
-    return [sentence], [transitions], [figure] * (len(moments) > 2)
+    return [sentence], [transitions]

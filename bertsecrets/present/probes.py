@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import seeds_in_words
 from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
@@ -49,27 +48,7 @@ def section(view: MeasureView) -> Section | None:
     if probed is None:
         return None
     structural, states = view.fact(Structural), view.found(HiddenState)
-    drawn = []
-    for row in scores:
-        control = np.nan if row.control is None else row.control.value
-        for name, share, beside in (("UAS", row.uas, control), ("LAS", row.las, np.nan)):
-            drawn.append(IntervalRow(f"{LABELS[row.probe]}: {name}", share.value, share.low, share.high, beside))
-    figures = [
-        block(
-            view.name,
-            "Syntactic heads found by probes",
-            interval_rows,
-            "Scores of the probes.",
-            rows=drawn,
-            unit="share of words",
-            note="UAS: correct head, LAS: also correct relation; bars: 95 % intervals over sentences; "
-            f"{probed.words:,} words of {counted(probed.sentences, 'sentence')} of {probed.corpus}",
-            limits=(0, 1),
-            reference=None,
-            value="probe",
-            baseline="control task",
-        )
-    ]
+    figures = []
     if panels := [HeadPanel(column.label, view.value(column.name)) for column in view.columns if view.has(column.name)]:
         weights = block(
             f"{view.name}_weights",

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.figures.pruning import CurvePoint, kept_scores, pruning_costs, pruning_curves
-from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.figures.pruning import CurvePoint, kept_scores, pruning_curves
+from bertsecrets.present.figures.style import seeds_in_words
+from bertsecrets.present.grid import grid_section
 from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table
@@ -25,6 +26,8 @@ from bertsecrets.results.formatting import (
     number,
     p_value,
     percent,
+    percentage,
+    points,
     rounded_up,
 )
 from bertsecrets.results.run import Run
@@ -60,7 +63,7 @@ def section(view: MeasureView) -> Section | None:
     together = "Here heads, selected on training examples, are removed together; a run's page disables each alone."
     return Section(
         view.title,
-        [f"{guarantee_in_words(pruned)} {together}", knee_in_words(pruned)],
+        [f"{guarantee_in_words(pruned)} {together}"],
         [_how(pruned), *[source] * bool(names)],
         [_costs_table(pruned), _scores_table(pruned)],
         [
@@ -76,9 +79,8 @@ def section(view: MeasureView) -> Section | None:
                 count=search.examples,
                 level=search.confidence,
             ),
-            _costs_figure(pruned),
         ],
-        summary=answer_in_words(pruned) + (f" {knee}" if (knee := _begins_in_words(pruned)) else ""),
+        summary=f"{answer_in_words(pruned)} {begins_in_words(pruned)}".strip(),
         steps=_steps(view.run, pruned),
     )
 
@@ -119,7 +121,7 @@ def answer_in_words(pruned: Pruned) -> str:
     """The outcome in a few words, as the title of the page: the loss that is excluded, or its upper bound."""
     search, chosen, unit = pruned.search, pruned.chosen, unit_of(pruned.search.metric)
     verdict = (
-        f"a loss of {metric_label(search.metric)} of {in_points(search.margin, unit)} or more {_verdict(pruned)}"
+        f"a loss of {metric_label(search.metric)} of {points(search.margin, unit)} or more {_verdict(pruned)}"
         f"{lost_most_in_words(pruned.groups)}."
     )
     removed = f"{search.heads - chosen.kept} of {search.heads} heads"
@@ -148,8 +150,8 @@ def guarantee_in_words(pruned: Pruned) -> str:
     )
     return (
         f"{removed if chosen.holds and not chosen.asked else f'With {kept}'}, a loss of "
-        f"{metric_label(search.metric)} of {in_points(search.margin, unit_of(search.metric))} or more "
-        f"{_verdict(pruned)}, at {search.confidence:.0%} confidence on {examples} "
+        f"{metric_label(search.metric)} of {points(search.margin, unit_of(search.metric))} or more "
+        f"{_verdict(pruned)}, at {percentage(search.confidence)} confidence on {examples} "
         f"(observed change {percent(chosen.change)}, a loss above {number(rounded_up(chosen.bound), 1)} ruled out)"
         f"{_needed(pruned)}{lost_most_in_words(pruned.groups)}."
     )
@@ -160,7 +162,7 @@ def _verdict(pruned: Pruned) -> str:
     search, chosen = pruned.search, pruned.chosen
     if search.class_margin is None:
         return "is ruled out" if chosen.holds else "is not ruled out"
-    of_class = f"one of {in_points(search.class_margin)} of accuracy within a class"
+    of_class = f"one of {points(search.class_margin)} of accuracy within a class"
     if chosen.holds:
         return f"is ruled out, as is {of_class}"
     # A class may fail although the score passes.
@@ -186,16 +188,6 @@ def lost_most_in_words(groups: Sequence[Group], by: str = "class") -> str:
     return f"; {worst.group} loses most, {number(worst.whole)} → {number(worst.smaller)}, {worst.change:points}"
 
 
-def in_points(margin: float, unit: str = "points") -> str:
-    """A margin as text.
-
-    >>> in_points(0.01), in_points(0.025), in_points(0.01, "hundredths of a nat")
-    ('1 point', '2.5 points', '1 hundredth of a nat')
-    """
-    first, *rest = unit.split(" ")
-    return " ".join((f"{100 * margin:g}", first.removesuffix("s") if round(100 * margin, 6) == 1 else first, *rest))
-
-
 def search_in_words(search: Search) -> str:
     """The number of the search on these examples and its error rate; empty for results of earlier versions."""
     if not search.number:
@@ -203,21 +195,9 @@ def search_in_words(search: Search) -> str:
     return (
         f"This is search {search.number} for a smaller model on these "
         f"examples{'' if search.counted else ' as far as is known'}; each search spends two thirds of the remaining "
-        f"error rate, so that all searches have a joint confidence of {search.confidence:.0%}: this one is tested at "
-        f"{100 * search.level:.4g}%."
+        f"error rate, so that all searches have a joint confidence of {percentage(search.confidence)}: this one is "
+        f"tested at {100 * search.level:.4g} %."
     )
-
-
-def _begins_in_words(pruned: Pruned) -> str:
-    """Where the loss of the chosen order begins, in a short sentence; empty without a curve."""
-    points, start = _knee(pruned)
-    if not points:
-        return ""
-    if start == len(points):
-        return f"No loss is significant down to {points[-1].kept} heads kept."
-    if start == 0:
-        return f"The score falls from the first step on, at {points[0].kept} heads kept."
-    return f"The loss begins between {points[start - 1].kept} and {points[start].kept} heads kept."
 
 
 def _steps(run: Run, pruned: Pruned) -> list[NextStep]:
@@ -229,7 +209,7 @@ def _steps(run: Run, pruned: Pruned) -> list[NextStep]:
     needed = (
         ""
         if chosen.needed is None or chosen.hopeless or chosen.needed > _OUT_OF_REACH
-        else (f" ({chosen.needed:,} examples could rule out {in_points(pruned.search.margin, unit)})")
+        else (f" ({chosen.needed:,} examples could rule out {points(pruned.search.margin, unit)})")
     )
     return [
         NextStep(
@@ -240,45 +220,23 @@ def _steps(run: Run, pruned: Pruned) -> list[NextStep]:
     ]
 
 
-def _knee(pruned: Pruned) -> tuple[list[Point], int]:
-    """The points of the chosen order with a score, from most heads to fewest, and the first of those from which on
-    the interval of each lies below 0.
+def begins_in_words(pruned: Pruned) -> str:
+    """Where the loss of the chosen order begins: from there on, the interval of every smaller model lies below 0; empty
+    without a curve.
     """
     points = sorted(
         (point for point in pruned.order if math.isfinite(point.change.value)), key=lambda point: -point.kept
     )
+    if not points:
+        return ""
     start = len(points)
     while start and points[start - 1].change.high < 0:
         start -= 1
-    return points, start
-
-
-def knee_in_words(pruned: Pruned) -> str:
-    """Where the loss of the chosen order starts: from there on, the interval of every smaller model is below 0."""
-    metric, total, unit = metric_label(pruned.search.metric), pruned.search.heads, unit_of(pruned.search.metric)
-    points, start = _knee(pruned)
-    if not points:
-        return ""
-    by = f"By {points[0].label},"
     if start == len(points):
-        return f"{by} no loss of {metric} is shown down to {points[-1].kept} of {total} heads."
-    lost = points[start]
+        return f"No loss is significant down to {points[-1].kept} heads kept."
     if start == 0:
-        text = (
-            f"{by} {metric} falls from the first step on: with {lost.kept} of {total} heads it changes by "
-            f"{lost.change.in_hundredths(unit)}"
-        )
-    else:
-        last = points[start - 1]
-        text = (
-            f"{by} the loss begins between {last.kept} and {lost.kept} of {total} heads: with {last.kept}, {metric} "
-            f"changes by {last.change.in_hundredths(unit)}, with {lost.kept} by {lost.change:%}"
-        )
-    random = pruned.random(lost.kept)
-    if not random:
-        return f"{text}."
-    ends = dict.fromkeys(percent(end) for end in (min(random), max(random)))
-    return f"{text}; {counted(len(random), 'random order')} there: {' to '.join(ends)}."
+        return f"The score falls from the first step on, at {points[0].kept} heads kept."
+    return f"The loss begins between {points[start - 1].kept} and {points[start].kept} heads kept."
 
 
 def _how(pruned: Pruned) -> str:
@@ -303,18 +261,18 @@ def _costs_table(pruned: Pruned) -> Table:
     times = {(timing.attempt, timing.batch): timing for timing in pruned.timings}
 
     def time(timing: Timing) -> str:
-        return f"{number(timing.smaller, 1)} ({timing.smaller / timing.whole:.0%})"
+        return f"{number(timing.smaller, 1)} ({percentage(timing.smaller / timing.whole)})"
 
     columns: dict[str, Callable[[Point], str]] = {
         "heads kept": lambda point: str(point.kept),
-        "parameters": lambda point: f"{point.parameters / search.parameters:.1%}",
-        "FLOPs": lambda point: f"{point.flops / search.flops:.1%}",
+        "parameters": lambda point: f"{percentage(point.parameters / search.parameters, 1)}",
+        "FLOPs": lambda point: f"{percentage(point.flops / search.flops, 1)}",
         **{
             f"ms at batch {batch}": lambda point, batch=batch: time(times[point.attempt, batch])  # type: ignore[misc]
             for batch in batches
         },
         f"change, {unit_of(search.metric)}": lambda point: percent(point.change.value),
-        f"{search.confidence:.0%} interval": lambda point: low_to_high(
+        f"{percentage(search.confidence)} interval": lambda point: low_to_high(
             100 * point.change.low, 100 * point.change.high, 1
         ),
         "loss": lambda point: number(point.loss),
@@ -353,31 +311,7 @@ def _scores_table(pruned: Pruned) -> Table:
         ["heads kept", *by_score],
         rows,
         f"Change of {metric_label(pruned.search.metric)} in {unit_of(pruned.search.metric)} by score, in parentheses "
-        f"its {pruned.search.confidence:.0%} interval{random}",
-    )
-
-
-def _costs_figure(pruned: Pruned) -> FigureBlock:
-    """The chosen order's change of score against heads, parameters, FLOPs and latency."""
-    search, points = pruned.search, pruned.order
-    shares = {
-        "heads": [point.kept / search.heads for point in points],
-        "parameters": [point.parameters / search.parameters for point in points],
-        "FLOPs": [point.flops / search.flops for point in points],
-    }
-    for batch in dict.fromkeys(timing.batch for timing in pruned.timings):
-        shares[f"ms at batch {batch}"] = [1 / timing.speedup for timing in pruned.timings if timing.batch == batch]
-    return block(
-        "pruning_costs",
-        f"Change of {metric_label(search.metric)} by cost, heads removed by {points[0].label}",
-        pruning_costs,
-        "Parameters and FLOPs are counted; latencies are measured on models with the heads cut out of the weights.",
-        changes=[point.change for point in points],
-        shares=shares,
-        metric=search.metric,
-        margin=search.margin,
-        note=f"costs as shares of the original model's; band: {search.confidence:.0%} interval over examples; dashed: "
-        f"the margin; {sample_size(search.examples)}",
+        f"its {percentage(pruned.search.confidence)} interval{random}",
     )
 
 
@@ -397,14 +331,14 @@ def comparison(compared: Comparison) -> Section | None:
         findings.append(
             f"{condition}: {listed(removed)} of {search.heads} heads can be removed in "
             f"{f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} with a loss of "
-            f"{metric_label(search.metric)} of {in_points(search.margin, unit)} or more ruled out at "
-            f"{search.confidence:.0%} confidence on {examples}{' (0: none)' if '0' in removed else ''}."
+            f"{metric_label(search.metric)} of {points(search.margin, unit)} or more ruled out at "
+            f"{percentage(search.confidence)} confidence on {examples}{' (0: none)' if '0' in removed else ''}."
         )
         intervals, labels = over_seeds(runs), {point.score: point.label for point in runs[0].points}
         sizes = [kept for points in intervals.values() for kept in points] or [point.kept for point in runs[0].points]
         half = min(sizes, key=lambda kept: abs(kept - runs[0].search.heads / 2))
-        for score, points in intervals.items():
-            point = points.get(half)
+        for score, of_score in intervals.items():
+            point = of_score.get(half)
             cells = (
                 [MISSING] * 2
                 if point is None
@@ -483,32 +417,18 @@ PRESENTER = Presenter(section, comparison, kept_classes("pruning"), scalars, cur
 
 def _first_section(view: MeasureView) -> Section | None:
     """The number of heads kept in fine-tuning, and which."""
-    removed = view.fact(Removed)
-    if removed is None or not view.has(KEPT):
+    section, removed = grid_section(view), view.fact(Removed)
+    if section is None or removed is None:
         return None
     gone = removed.heads - removed.kept
-    return Section(
-        view.title,
-        [
+    finding = f"The model was fine-tuned with all {removed.heads} heads."
+    if gone:
+        finding = (
             f"The model was fine-tuned with {removed.kept} of {removed.heads} heads; the {gone} removed before were "
             f"chosen by {removed.label}."
-            if gone
-            else f"The model was fine-tuned with all {removed.heads} heads."
-        ],
-        ["A sweep over callbacks.prune.keep and seed shows the cost of the removal on its comparison page."],
-        figures=[
-            block(
-                view.name,
-                view.title,
-                head_panels,
-                "The kept heads.",
-                panels=[HeadPanel(view.column(KEPT).label, view.value(KEPT))],
-                unit="1: kept, 0: removed",
-                note="chosen before the first step of fine-tuning",
-                limits=(0, 1),
-            )
-        ],
-    )
+        )
+    how = "A sweep over callbacks.prune.keep and seed shows the cost of the removal on its comparison page."
+    return replace(section, findings=[finding], paragraphs=[how], tables=[], descriptive=False, head=None)
 
 
 def _first_comparison(compared: Comparison) -> Section | None:

@@ -21,14 +21,13 @@ from bertsecrets.measures.role_rows import (
     voita_limits,
     voita_roles,
 )
-from bertsecrets.present import patterns
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import highest, names_by_head
 from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import Section, Table
-from bertsecrets.results.formatting import MISSING, counted, have, head_label, number, with_error
+from bertsecrets.present.report.content import Section
+from bertsecrets.results.formatting import MISSING, counted, have, head_label, number, percentage, with_error
 from bertsecrets.results.views import LEVEL, MeasureView
 
 _FAINT = 1 / 16
@@ -38,7 +37,7 @@ _NEEDS = {SYNTACTIC: "annotated words", BLOCK: "inputs of two sentences"}
 
 
 def sieve_section(view: MeasureView) -> Section | None:
-    """Scores and tests of each role, and heads by role and attention pattern; None without scores."""
+    """Scores and tests of each role; None without scores."""
     limits, tests = thresholds(view), sieve_tests(view)
     measured = {name: tests[name] for name in tests if np.isfinite(view.value(name)).any()}
     held = {role: measured[role] for role in SIEVE_ROLES if role in measured}
@@ -53,8 +52,8 @@ def sieve_section(view: MeasureView) -> Section | None:
             for role, passed_LH in held.items()
         ],
         unit="log2 of the score (uniform attention: 0)",
-        note=f"pale: not significantly above the threshold (one-sided t test, false discovery rate {LEVEL:.0%}); "
-        f"{sample_size([view.count(role) for role in held])}",
+        note="pale: not significantly above the threshold (one-sided t test, false discovery rate "
+        f"{percentage(LEVEL)}); {sample_size([view.count(role) for role in held])}",
         signed=True,
     )
     columns: dict[str, Callable[[str], str]] = {
@@ -86,32 +85,9 @@ def sieve_section(view: MeasureView) -> Section | None:
             "significantly above the threshold: one-sided t tests over examples, corrected over heads and roles "
             "(false discovery rate). Other heads may have it weakly."
         ],
-        [table(list(measured), columns, "Roles by the sieve bias test"), *_by_pattern(view, held)],
+        [table(list(measured), columns, "Roles by the sieve bias test")],
         [figure],
     )
-
-
-def _by_pattern(view: MeasureView, held: Mapping[str, Mask]) -> list[Table]:
-    """Heads by role and by the main pattern of their maps; none if the run has no patterns."""
-    declared = [declaration for declaration in view.run.declarations() if declaration.name == "patterns"]
-    texts = patterns.classes(MeasureView(view.run, declared[0])).get("pattern") if declared else None
-    pattern_LH = np.array(texts)
-    held = {**held, "no role": ~np.any(list(held.values()), axis=0)}
-    if texts is None or pattern_LH.shape != held["no role"].shape:
-        return []
-    named = sorted(set(pattern_LH.ravel()) - {MISSING})
-    rows = [
-        [
-            role,
-            *(str(int((held_LH & (pattern_LH == name)).sum())) for name in (*named, MISSING)),
-            str(int(held_LH.sum())),
-        ]
-        for role, held_LH in held.items()
-    ]
-    caption = (
-        "Heads by role and by the pattern of at least half of their maps (a head with several roles counts in each)"
-    )
-    return [Table(["heads with the role", *named, "no main pattern", "all"], rows, caption)]
 
 
 def voita_section(view: MeasureView) -> Section | None:
@@ -152,9 +128,9 @@ def voita_section(view: MeasureView) -> Section | None:
         ],
         [
             "Position of the largest weight of each row, ignoring attention to [SEP]. Positional: at the previous or "
-            f"the next token in at least {limits.positional:.0%} of tokens. Syntactic: at the other word of a "
+            f"the next token in at least {percentage(limits.positional)} of tokens. Syntactic: at the other word of a "
             f"relation, {100 * limits.gain:g} points more often than their most frequent distance is correct. Rare "
-            f"words: at one of the text's two rarest tokens in at least {limits.rare:.0%} of tokens. These are "
+            f"words: at one of the text's two rarest tokens in at least {percentage(limits.rare)} of tokens. These are "
             "thresholds, not tests."
         ],
         [table(measured, columns, "Best heads; relations with too few pairs have no threshold")],

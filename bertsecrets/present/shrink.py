@@ -10,19 +10,27 @@ from matplotlib.figure import Figure
 from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
-    QUIET,
     chart,
     footnote,
     score_change,
 )
 from bertsecrets.present.kit import table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.pruning import in_points, kept_classes, lost_most_in_words, search_in_words
+from bertsecrets.present.pruning import kept_classes, lost_most_in_words, search_in_words
 from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table
 from bertsecrets.pruning.rows import Group, Layer, MetricTest, ShrinkSearch, Shrunk, Smaller
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.files import copied
-from bertsecrets.results.formatting import MISSING, counted, metric_label, number, p_value, rounded_up
+from bertsecrets.results.formatting import (
+    MISSING,
+    counted,
+    metric_label,
+    number,
+    p_value,
+    percentage,
+    points,
+    rounded_up,
+)
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.views import MeasureView
@@ -56,7 +64,7 @@ def section(view: MeasureView) -> Section | None:
         summary=summary_in_words(shrunk),
         commands=[_command_of(view.run, attempt) for attempt in shrunk.attempts if not attempt.attempt.int8],
         steps=_steps(view.run, shrunk),
-        parts=[_cut_section(view.name, shrunk)],
+        parts=[_cut_section(shrunk)],
     )
 
 
@@ -94,10 +102,10 @@ def _verdict(smaller: Smaller, search: ShrinkSearch) -> str:
     attempt = smaller.attempt
     bound = max((test.bound for test in smaller.tests), key=lambda bound: math.inf if math.isnan(bound) else bound)
     above = f" (one above {number(rounded_up(bound), 1)} is)" if math.isfinite(bound) and not attempt.ruled_out else ""
-    loss = in_points(search.margin, unit_of(smaller.tests[0].metric))
+    loss = points(search.margin, unit_of(smaller.tests[0].metric))
     text = f"a loss of {loss} or more is {'' if attempt.ruled_out else 'not '}ruled out{above}"
     if attempt.class_ruled_out is not None and search.class_margin is not None:
-        within = f"one of {in_points(search.class_margin)} of accuracy within a class"
+        within = f"one of {points(search.class_margin)} of accuracy within a class"
         if attempt.class_ruled_out == attempt.ruled_out:
             text += f", {'as is' if attempt.ruled_out else 'nor is'} {within}"
         else:
@@ -132,11 +140,13 @@ def answer_in_words(shrunk: Shrunk) -> str:
     heads, neurons = (sum(counts) for counts in zip(*((layer.count, layer.neurons) for layer in layers), strict=True))
     return (
         f"A model {'with 8-bit weights, ' if fastest.attempt.int8 else 'with '}{heads} of "
-        f"{len(layers) * search.heads} heads and {neurons / (len(layers) * search.neurons):.0%} of the neurons, "
+        f"{len(layers) * search.heads} heads and {percentage(neurons / (len(layers) * search.neurons))} of the "
+        "neurons, "
         f"{'distilled' if search.epochs else 'refitted'} after the cut, is {number(timing.speedup, 2)} times as fast "
         f"at batch {search.batch_size} ({number(timing.whole, 1)} → {number(timing.smaller, 1)} ms) and "
         f"{number(fastest.timing(1).speedup, 2)} times at batch 1: {_scores(fastest.worst)}; at "
-        f"{search.confidence:.0%} confidence on {counted(search.examples, 'example')}, {_verdict(fastest, search)}."
+        f"{percentage(search.confidence)} confidence on {counted(search.examples, 'example')}, "
+        f"{_verdict(fastest, search)}."
     )
 
 
@@ -179,12 +189,12 @@ def _steps(run: Run, shrunk: Shrunk) -> list[NextStep]:
     return steps
 
 
-def _cut_section(name: str, shrunk: Shrunk) -> Section:
-    """The kept parts of each layer, as a sentence, a table and a chart."""
+def _cut_section(shrunk: Shrunk) -> Section:
+    """The kept parts of each layer, as a sentence and a table."""
     search, layers = shrunk.search, shrunk.written.layers
 
     def kept(layer: Layer) -> str:
-        return f"{layer.count} of {search.heads} heads, {layer.neurons / search.neurons:.0%} of the neurons"
+        return f"{layer.count} of {search.heads} heads, {percentage(layer.neurons / search.neurons)} of the neurons"
 
     most, least = (
         extreme(layers, key=lambda layer: layer.count / search.heads + layer.neurons / search.neurons)
@@ -202,14 +212,6 @@ def _cut_section(name: str, shrunk: Shrunk) -> Section:
                     "neurons kept": lambda layer: f"{layer.neurons:,} of {search.neurons:,}",
                 },
                 "What each layer keeps",
-            )
-        ],
-        figures=[
-            FigureBlock(
-                f"{name}-kept",
-                _kept_figure(shrunk),
-                "Heads and feed-forward neurons kept in each layer.",
-                "Bar chart: share of heads and neurons kept, by layer.",
             )
         ],
     )
@@ -291,7 +293,7 @@ def groups_table(shrunk: Shrunk) -> Table:
         "smaller": lambda group: number(group.smaller),
         "change, points": lambda group: f"{group.change:%}",
     }
-    level = f"{shrunk.search.confidence:.0%} limits, simultaneous over classes and over lengths"
+    level = f"{percentage(shrunk.search.confidence)} limits, simultaneous over classes and over lengths"
     caption = f"Accuracy by class and length, and its change with {level}"
     return table(shrunk.written.groups, columns, caption, folded=True)
 
@@ -325,23 +327,8 @@ def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
         axes.axhline(0, color="black", linewidth=0.6)
         axes.axhline(-100 * search.margin, color="black", linewidth=0.8, linestyle="--")
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        notes = [f"dashed: the margin; bars: limits at {100 * search.level:.4g}%"]
+        notes = [f"dashed: the margin; bars: limits at {100 * search.level:.4g} %"]
         if constants:
             notes.append(f"dotted or below: the majority baseline ({'; '.join(constants)})")
         footnote(figure, "; ".join([*notes, f"n = {search.examples:,}"]))
-    return figure
-
-
-def _kept_figure(shrunk: Shrunk) -> Figure:
-    search, layers = shrunk.search, shrunk.written.layers
-    layer_L = np.arange(len(layers))
-    title = f"Kept parts of the model that is {number(shrunk.speedup(shrunk.written), 1)} times as fast"
-    with chart(PAGE_WIDTH, 2.8, title, "layer", "kept (%)", grid="") as (figure, axes):
-        heads_L = [100 * layer.count / search.heads for layer in layers]
-        neurons_L = [100 * layer.neurons / search.neurons for layer in layers]
-        axes.bar(layer_L - 0.2, heads_L, 0.4, color=ACCENTS[0], label="heads")
-        axes.bar(layer_L + 0.2, neurons_L, 0.4, color=QUIET, label="neurons")
-        axes.set_xticks(layer_L)
-        axes.set_ylim(0, 105)
-        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -12,11 +11,10 @@ from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.importance.sinks.rows import KINDS, Agreement, Limits, SinkHead
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.figures.style import sample_size
-from bertsecrets.present.kit import block, intervals, name_of, table
+from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.formatting import MISSING, low_to_high, metric_label, number, p_value, percent
+from bertsecrets.present.report.content import Section, Table
+from bertsecrets.results.formatting import MISSING, low_to_high, metric_label, number, p_value, percent, percentage
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import LEVEL, MeasureView
 
@@ -70,7 +68,7 @@ def sinks(view: MeasureView) -> Section | None:
         note=f"filled: {limits.change:g} or more; "
         + sample_size([view.count(f"{token}_attention") for token in heads_of]),
     )
-    marked = f"*: the loss changes significantly (false discovery rate {LEVEL:.0%})"
+    marked = f"*: the loss changes significantly (false discovery rate {percentage(LEVEL)})"
     tables = [table(heads, _HEAD, f"Sink heads of {SPECIAL_TOKENS[token]}; {marked}") for token, heads in found.items()]
     for token, heads in found.items():
         both, norms = Counter((h.by_norms, h.by_intervention) for h in heads), Counter(h.by_norms for h in heads)
@@ -184,7 +182,6 @@ def blocking(view: MeasureView) -> Section | None:
             "Verdicts are defined as for disabled heads, corrected over the rows."
         ],
         [blocking_table(rows)],
-        [blocking_figure(view.name, rows)],
     )
 
 
@@ -198,7 +195,7 @@ def blocking_table(rows: Sequence[Blocked], seeds: int = 1) -> Table:
         "blocked": _what,
         first.metric: lambda row: number(row.score),
         "change, points": lambda row: percent(row.change.value, signed=True),
-        f"{first.level:.0%} interval": lambda row: low_to_high(
+        f"{percentage(first.level)} interval": lambda row: low_to_high(
             100 * row.change.low, 100 * row.change.high, 1, signed=True
         ),
         "p of a loss": lambda row: p_value(row.p_loss),
@@ -210,21 +207,5 @@ def blocking_table(rows: Sequence[Blocked], seeds: int = 1) -> Table:
     )
 
 
-def blocking_figure(name: str, rows: Sequence[Blocked], seeds: int = 1) -> FigureBlock:
-    """The changes of score with their intervals, and the units of these."""
-    first, over = rows[0], "seeds and examples" if seeds > 1 else "examples"
-    return block(
-        name,
-        "Change of score with attention blocked in all heads",
-        partial(intervals, rows, _what, _points),
-        unit=f"change of {metric_label(first.metric)} (points)",
-        note=f"lines: {first.level:.0%} intervals over {over}; {sample_size(first.change.n)}",
-    )
-
-
 def _what(row: Blocked) -> str:
     return f"attention {row.direction} {SPECIAL_TOKENS[row.token]}"
-
-
-def _points(row: Blocked) -> Estimate:
-    return Estimate(100 * row.change.value, 100 * row.change.low, 100 * row.change.high)

@@ -17,9 +17,8 @@ from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.conditions import Condition, contrasts, find_conditions
-from bertsecrets.reporting.heads_together import heads_section, heads_together
 from bertsecrets.reporting.overview import DisabledHeads
-from bertsecrets.reporting.run_report import address_of
+from bertsecrets.reporting.run_report import address_of, heads_section, heads_together
 from bertsecrets.reporting.runs import FinishedRun, constant_score, left_out
 from bertsecrets.results.disabled import named
 from bertsecrets.results.files import copied, on_page, write_parquet

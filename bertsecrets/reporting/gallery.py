@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined
 
 from bertsecrets.errors import UserError
 from bertsecrets.present.report.page import content_policy, report_style, report_text
-from bertsecrets.reporting.findings import FILE
+from bertsecrets.reporting.long_table import FILE
 from bertsecrets.results.files import in_command, write_text
 from bertsecrets.results.formatting import counted, metric_label, number, visible
 from bertsecrets.results.run import Run

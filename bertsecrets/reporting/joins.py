@@ -1,54 +1,80 @@
 """Sections that combine two experiments of one run; no other part of a report names experiments."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertsecrets.measures.clusters.geometry import same_label_is_close
-from bertsecrets.measures.clusters.rows import Distance, Place, Space
-from bertsecrets.present.clusters import compared_p
 from bertsecrets.present.figures.maps import MapPanel, gallery
-from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter, head_space
+from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.figures.style import score_change
+from bertsecrets.present.grid import correlation_in_words
 from bertsecrets.present.kit import block
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import Section, Table
 from bertsecrets.pruning.experiment import KEPT
-from bertsecrets.reporting.answer import changed_and_needed
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
-from bertsecrets.results.formatting import MISSING, head_label, number, p_value
+from bertsecrets.results.components import HEAD
+from bertsecrets.results.disabled import rows_of
+from bertsecrets.results.formatting import MISSING, head_label, number, p_value, percentage
 from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.overlap import overlap_by_layer
+from bertsecrets.statistics.ranks import rank_correlation
 
 Join = Callable[[Mapping[str, MeasureView], Mapping[str, Section], int], Section | None]
 
 _GALLERY_TOKENS = 40
-_PERMUTATIONS = 2000
 
 
 def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int) -> Section | None:
     """Whether the heads that changed are the heads that matter; None unless both numbers differ between heads."""
-    if "drift" not in sections or "ablation" not in sections:
+    if not {"drift", "ablation"} <= sections.keys() or not views["drift"].has("cosine"):
         return None
-    related = changed_and_needed(views)
-    if related is None:
+    drift_LH = 1 - views["drift"].value("cosine")
+    rows = rows_of(HEAD, views["ablation"].run.ablation_table())
+    if len(rows) != drift_LH.size:
         return None
-    certain = np.array([row["verdict"] == NEEDED for row in related.rows])
-    first = related.rows[0]
+    # Changes of a score are multiples of one example, but for rounding.
+    ties = np.unique(np.round([row["delta"] for row in rows], 9), return_counts=True)[1].max()
+    by_loss = 2 * ties > len(rows) and all(row["loss_change"] is not None for row in rows)
+    effect_LH = np.full(drift_LH.shape, np.nan)
+    for row in rows:
+        effect_LH[row["layer"], row["head"]] = row["loss_change"] if by_loss else 100 * row["delta"]
+    defined_LH = np.isfinite(drift_LH) & np.isfinite(effect_LH)
+    rows = [row for row in rows if defined_LH[row["layer"], row["head"]]]
+    drift_N, effect_N = (np.array([grid[row["layer"], row["head"]] for row in rows]) for grid in (drift_LH, effect_LH))
+    if not rows or not np.ptp(drift_N) or not np.ptp(effect_N):
+        return None
+    correlation = rank_correlation(drift_LH, effect_LH)
+    if not correlation.judged:
+        relation = "Too few heads to link how much a head changed with how much it is needed"
+    elif not correlation.significant:
+        relation = "No clear link, beyond depth, between how much a head changed and how much it is needed"
+    else:
+        more = "more" if (correlation.claim.rho > 0) == by_loss else "less"
+        relation = f"Heads that changed more are needed {more}"
+    effect, sign = ("rise of the loss", "positive") if by_loss else ("change of score", "negative")
+    why = " (used because the score changes equally for more than half of the heads)" if by_loss else ""
     figure = block(
         "drift_against_ablation",
         "Are the heads that changed the heads that matter?",
         head_scatter,
         "Drift against the effect of disabling, head by head.",
-        panels=[ScatterPanel(f"ρ = {number(related.correlation.rho, 2)}", related.drift_N, related.effect_N, certain)],
+        panels=[
+            ScatterPanel(
+                f"ρ = {number(correlation.rho, 2)}", drift_N, effect_N, [row["verdict"] == NEEDED for row in rows]
+            )
+        ],
         x_label="drift (1 − cosine)",
-        y_label="rise of the mean loss" if related.by_loss else score_change(first["metric"]),
-        note=f"one dot per head; filled: needed; disabled by {first['mode']}; n = {first['count']} examples",
+        y_label="rise of the mean loss" if by_loss else score_change(rows[0]["metric"]),
+        note=f"one dot per head; filled: needed; disabled by {rows[0]['mode']}; n = {rows[0]['count']} examples",
     )
-    return Section("Changed and needed", [related.in_words], figures=[figure])
+    finding = (
+        f"{relation}: over {len(rows)} heads, the rank correlation of drift with the {effect} without the head{why} is "
+        f"{correlation_in_words(correlation)}; {sign} if heads that changed more are needed more."
+    )
+    return Section("Changed and needed", [finding], figures=[figure])
 
 
 def maps_of_changed_heads(
@@ -87,64 +113,6 @@ def maps_of_changed_heads(
     )
 
 
-def distances_and_classes(
-    views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int
-) -> Section | None:
-    """Whether heads that attend alike are of one class; None without distances, or without classes of heads."""
-    space = views["clusters"].fact(Space) if "clusters" in sections.keys() & views.keys() else None
-    if space is None:
-        return None
-    places = [row for row in views["clusters"].found(Place) if not row.before]
-    # Of a head with several classes, the first is drawn.
-    classes = {
-        heading: [text.split(",")[0] for row in text_LH for text in row] for heading, text_LH in _classes(views).items()
-    }
-    classes = {heading: class_N for heading, class_N in classes.items() if len(class_N) == len(places)}
-    if not classes:
-        return None
-    figure = block(
-        "clusters_classes",
-        "What heads that attend alike do",
-        head_space,
-        "The heads of the section on groups of heads, coloured by their classes in other experiments.",
-        points_N2=[(row.x, row.y) for row in places],
-        classes=classes,
-        note=f"distances between heads by multidimensional scaling, stress {number(space.stress, 2)}; in brackets: "
-        "heads",
-    )
-    number_of = {(row.layer, row.head): number for number, row in enumerate(places)}
-    distance_NN = np.zeros((len(places), len(places)))
-    for row in views["clusters"].found(Distance):
-        if not row.before:
-            pair = number_of[row.layer, row.head], number_of[row.other_layer, row.other_head]
-            distance_NN[pair] = distance_NN[pair[::-1]] = row.nats
-    tests = [
-        (heading, closeness)
-        for heading, class_N in classes.items()
-        if (closeness := _closeness(distance_NN, class_N)) is not None
-    ]
-    return Section(
-        "Groups of heads and what they do",
-        [
-            f"Heads of the same {heading} are {'' if p <= LEVEL else 'not significantly '}closer to each other than to "
-            f"heads of another: {number(within)} against {number(between)} nats (permutation test, p {compared_p(p)})."
-            for heading, (within, between, p) in tests
-        ],
-        figures=[figure],
-    )
-
-
-def _classes(views: Mapping[str, MeasureView]) -> dict[str, Sequence[Sequence[str]]]:
-    """The classes of heads of all declared experiments, ``[layers][heads]`` by heading."""
-    return {
-        heading: text_LH
-        for name, view in views.items()
-        for declaration in view.run.declarations()
-        if declaration.name == name
-        for heading, text_LH in presenter_of(declaration).classes(view).items()
-    }
-
-
 def roles_of_kept_heads(
     views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int
 ) -> Section | None:
@@ -154,10 +122,18 @@ def roles_of_kept_heads(
         return None
     kept_LH = smaller.value(KEPT) == 1
     rows = []
-    for heading, text_LH in _classes({name: view for name, view in views.items() if not view.has(KEPT)}).items():
-        names_LH = [[text.split(", ") for text in row] for row in text_LH]
+    others = [view for view in views.values() if not view.has(KEPT)]
+    classes = {
+        heading: text_LH
+        for view in others
+        for declaration in view.run.declarations()
+        if declaration.name == view.name
+        for heading, text_LH in presenter_of(declaration).classes(view).items()
+    }
+    for heading, text_LH in classes.items():
         if np.shape(text_LH) != kept_LH.shape:
             continue
+        names_LH = [[text.split(", ") for text in row] for row in text_LH]
         for name in sorted({name for row in names_LH for names in row for name in names}):
             member_LH = np.array([[name in names for names in row] for row in names_LH])
             label = f"no {heading}" if name == MISSING else name
@@ -189,28 +165,16 @@ def roles_of_kept_heads(
         [finding],
         [
             "Expected: if the same number of heads per layer were kept at random. P-values are exact over all layers "
-            f"and corrected (false discovery rate {LEVEL:.0%}). A head may be in several classes."
+            f"and corrected (false discovery rate {percentage(LEVEL)}). A head may be in several classes."
         ],
         [table],
     )
-
-
-def _closeness(distance_NN: NDArray[np.float64], class_N: Sequence[str]) -> tuple[float, float, float] | None:
-    """Mean distance within classes and between them, and a permutation test; None with fewer than two classes of
-    two.
-    """
-    labelled = [head for head, label in enumerate(class_N) if label != MISSING]
-    label_N = np.unique([class_N[head] for head in labelled], return_inverse=True)[1] if labelled else np.zeros(0, int)
-    if (np.bincount(label_N, minlength=1) > 1).sum() < 2:
-        return None
-    return same_label_is_close(distance_NN[np.ix_(labelled, labelled)], label_N, _PERMUTATIONS, seed=0)
 
 
 JOINS: tuple[Join, ...] = (
     roles_of_kept_heads,
     drift_and_ablation,
     maps_of_changed_heads,
-    distances_and_classes,
 )
 """The joins of a run's report, in the order of their sections."""
 

@@ -15,20 +15,15 @@ from numpy.typing import NDArray
 from bertsecrets.ablation.rows import Power, Spared, Swept, Together, found, only
 from bertsecrets.data.sources.base import ALL
 from bertsecrets.present.disabling import (
-    ONE_SIDED,
     change_in_words,
     most_lost,
     points_in_words,
     raises_loss,
-    reaches_zero,
     rise_in_words,
-    rises_in_words,
     rounded,
     ruled_out_in_words,
-    spared_in_words,
 )
-from bertsecrets.present.report.content import Colouring, NextStep, Overview, Section
-from bertsecrets.present.report.heads import HeadColumn, HeadsTogether
+from bertsecrets.present.report.content import Colouring, HeadColumn, HeadsTogether, NextStep, Overview
 from bertsecrets.results.captures import read_examples, read_telling
 from bertsecrets.results.components import GROUP, HEAD, LAYER, Row
 from bertsecrets.results.disabled import main_rows
@@ -41,6 +36,7 @@ from bertsecrets.results.formatting import (
     listed,
     metric_label,
     number,
+    percentage,
     points,
     upper_first,
     with_limits,
@@ -60,9 +56,6 @@ from bertsecrets.results.verdicts import (
 )
 from bertsecrets.settings import CONF
 from bertsecrets.task_heads import of_classes, unit_of
-
-PRUNE = "Can I prune?"
-"""Heading of the section on heads that could go together."""
 
 _ANALYSES_START = 15
 """Start-up time of any command in seconds."""
@@ -278,69 +271,51 @@ class DisabledHeads:
         heads = counted(len(self.verdicts), "head")
         return f"the {heads} tested" if self.partial else heads
 
-    @property
-    def rises(self) -> str:
-        """How many further heads are needed by the mean loss; empty if it was not tested."""
-        codes = {row["variant"]: self.verdicts[row["layer"], row["head"]] for row in self.first}
-        return rises_in_words(self.first, codes, list(self.heads))
-
     def notes(self) -> list[str]:
-        """How verdicts are reached, and whether metrics disagree."""
+        """How verdicts are reached, and the verdicts by metric where the metrics disagree."""
         first = self.any_row
-        level = f"{first['level']:.0%}".replace("%", " %")
         together = "" if first["low_simultaneous"] is None else "simultaneous "
         wider = "" if self.excluded is None else ", wider than the bound on any head, which is one-sided"
         notes = [
             f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. Intervals: {together}"
-            f"{level}{wider}; verdicts are corrected for {len(self.verdicts):,} heads."
+            f"{percentage(first['level'])}{wider}; verdicts are corrected for {len(self.verdicts):,} heads."
         ]
-        return [*notes, self.disagreement] if self.disagreement else notes
-
-    @property
-    def one_sided(self) -> str:
-        """Why the interval of a needed head or layer reaches 0; empty if none does."""
-        return ONE_SIDED if any(map(reaches_zero, (*_each(self.heads), *_each(self.layers)))) else ""
-
-    @property
-    def disagreement(self) -> str:
-        """The verdicts by metric and how they are combined; empty if all metrics agree."""
         counts = {metric: Counter(map(shown_verdict, rows.values())) for metric, rows in self.heads.items()}
-        if len({tuple(count[code] for code in WORDS) for count in counts.values()}) == 1:
-            return ""
-        by_metric = "; ".join(
-            f"{metric_label(metric)} "
-            + ", ".join(f"{count[code]} {word}" for code, word in WORDS.items() if count[code])
-            for metric, count in counts.items()
-        )
-        return (
-            f"The metrics disagree: {by_metric}. A head is needed if any metric shows a loss, and can be spared if "
-            "every metric rules one out."
-        )
+        if len({tuple(count[code] for code in WORDS) for count in counts.values()}) > 1:
+            by_metric = "; ".join(
+                f"{metric_label(metric)} "
+                + ", ".join(f"{count[code]} {word}" for code, word in WORDS.items() if count[code])
+                for metric, count in counts.items()
+            )
+            notes.append(
+                f"The metrics disagree: {by_metric}. A head is needed if any metric shows a loss, and can be spared if "
+                "every metric rules one out."
+            )
+        return notes
 
     def colourings(self) -> list[Colouring]:
         """Verdicts over all metrics with the numbers of the first, then verdicts by metric."""
-        by_metric = {metric: (_codes(rows), _codes(self.layers.get(metric, {}))) for metric, rows in self.heads.items()}
-        views = [("verdict", metric, *codes) for metric, codes in by_metric.items()]
-        if len(by_metric) > 1:
-            views.insert(0, ("verdict over all metrics", next(iter(by_metric)), self.verdicts, self.layer_verdicts))
-        return [self._colouring(*view) for view in views]
-
-    def _colouring(
-        self, verdict: str, metric: str, codes: Mapping[tuple[int, int], str], of_layers: Mapping[int, str]
-    ) -> Colouring:
         num_layers, num_heads = (1 + max(head[axis] for head in self.verdicts) for axis in (0, 1))
-        value_LH = np.full((num_layers, num_heads), np.nan)
-        code_LH = [[""] * num_heads for _ in range(num_layers)]
-        for (layer, head), row in self.heads[metric].items():
-            value_LH[layer, head] = 100 * row["delta"]
-            code_LH[layer][head] = codes[layer, head]
-        rows = self.layers.get(metric, {})
-        layers = [
-            (100 * rows[layer]["delta"], of_layers[layer]) if layer in rows else (float("nan"), "")
-            for layer in range(num_layers)
-        ]
-        label = f"{verdict}; change of {metric_label(metric)} without the head ({unit_of(metric)})"
-        return Colouring(label, value_LH, code_LH, layers if rows else (), signed=True)
+        joint = [("verdict over all metrics", next(iter(self.heads)))] if len(self.heads) > 1 else []
+        colourings = []
+        for verdict, metric in (*joint, *(("verdict", metric) for metric in self.heads)):
+            over_metrics = verdict != "verdict"
+            value_LH = np.full((num_layers, num_heads), np.nan)
+            code_LH = [[""] * num_heads for _ in range(num_layers)]
+            for (layer, head), row in self.heads[metric].items():
+                value_LH[layer, head] = 100 * row["delta"]
+                code_LH[layer][head] = self.verdicts[layer, head] if over_metrics else shown_verdict(row)
+            rows = self.layers.get(metric, {})
+            codes = {
+                layer: self.layer_verdicts[layer] if over_metrics else shown_verdict(rows[layer]) for layer in rows
+            }
+            layers = [
+                (100 * rows[layer]["delta"], codes[layer]) if layer in rows else (math.nan, "")
+                for layer in range(num_layers)
+            ]
+            label = f"{verdict}; change of {metric_label(metric)} without the head ({unit_of(metric)})"
+            colourings.append(Colouring(label, value_LH, code_LH, layers if rows else (), signed=True))
+        return colourings
 
     def about(self, head: tuple[int, int]) -> list[str]:
         """The verdict on a head, and the change of each metric without it."""
@@ -369,20 +344,10 @@ class DisabledHeads:
         return next((head for head in self.by_need if head in defined), next(iter(self.by_need)))
 
 
-def _each(rows: Mapping[str, Mapping[Place, Row]]) -> list[Row]:
-    """The rows of all metrics."""
-    return [row for of_metric in rows.values() for row in of_metric.values()]
-
-
 def _over_metrics(rows: Mapping[str, Mapping[Place, Row]]) -> dict[Place, str]:
     """The verdict on each head or layer over all metrics."""
-    codes = joint_verdicts(_each(rows))
+    codes = joint_verdicts([row for of_metric in rows.values() for row in of_metric.values()])
     return {place: codes[row["variant"]] for place, row in next(iter(rows.values()), {}).items()}
-
-
-def _codes(rows: Mapping[Place, Row]) -> dict[Place, str]:
-    """The verdict on each head or layer by one metric."""
-    return {place: shown_verdict(row) for place, row in rows.items()}
 
 
 def overview(
@@ -443,14 +408,7 @@ def overview(
     }
     return Overview(
         summary=scores_in_words(scores),
-        notes=[]
-        if disabled is None
-        else [
-            *together_in_words(disabled),
-            *filter(None, [disabled.rises]),
-            *spared_in_notes(run, disabled),
-            *disabled.notes(),
-        ],
+        notes=[] if disabled is None else [*together_in_words(disabled), *disabled.notes()],
         colourings=colourings,
         about=about,
         start=disabled.start if disabled is not None else first_head or _extreme(numbers[0]),
@@ -474,33 +432,6 @@ def together_in_words(disabled: DisabledHeads) -> list[str]:
         f"Without all {len(heads)} of them together, {' and '.join(parts)}, on the examples that selected them; their "
         f"single effects on {metric_label(first.metric)} add up to {number(100 * alone, 1, signed=True)}."
     ]
-
-
-def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
-    """How many heads lose less than the margin by the first metric; empty if they were not counted."""
-    metric = next(iter(disabled.heads))
-    spared = only(found(run, Spared), Spared, metric=metric, mode=disabled.any_row["mode"])
-    words = "" if spared is None else spared_in_words(spared)
-    of_metric = f"By {metric_label(metric)}: " if len(disabled.heads) > 1 else ""
-    return [f"{of_metric}{words}"] if words else []
-
-
-def prune_section(run: Run, disabled: DisabledHeads) -> Section:
-    """What one sweep suggests about pruning, and the command for a test."""
-    what = (
-        "removes heads step by step in several orders, plots the score against the number of heads left, and saves the "
-        "smallest model whose loss is within the margin, tested on examples that did not select the heads."
-    )
-    stand_in = "Heads that can each be spared may compensate for each other."
-    if disabled.together:
-        paragraph = f"{stand_in} The command {what}"
-        return Section(PRUNE, together_in_words(disabled), [paragraph], commands=[_prune(run)])
-    heads = ",".join(f"[{layer},{head}]" for layer, head in disabled.spared)
-    mode = disabled.any_row["mode"]
-    disable = f"{run.analyze_command} analysis=disable_groups 'ablation.heads=[{heads}]' ablation.mode={mode}"
-    finding = f"{len(disabled.spared)} of {disabled.judged} can each be spared; removing them together was not tested."
-    paragraph = f"{stand_in} The first command disables all of them at once, in one more pass. The second {what}"
-    return Section(PRUNE, [finding], [paragraph], commands=[disable, _prune(run)])
 
 
 def _prune(run: Run) -> str:
@@ -538,7 +469,12 @@ def next_steps(
         learned: Whether the model beats the majority baseline; None if unknown.
     """
     if run.config().get("checkpoint") == INITIAL:
-        return _steps_before_training(run)
+        model = (run.config().get("model") or {}).get("name")
+        if not (CONF / "model" / f"{model}.yaml").is_file():
+            return []
+        train = f"python -m bertsecrets train model={model}"
+        needed = NextStep("Which heads does it need after fine-tuning?", train, ANNOUNCED)
+        return [needed, view_step("each head", f"model={model}")]
     if run.of_own_module:
         # No command loads such a model.
         unsettled = 0 if disabled is None else sum(code == INCONCLUSIVE for code in disabled.verdicts.values())
@@ -639,21 +575,6 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
         f"{plan} margin={margin:g}",
         "about half a minute",
     )
-
-
-def _steps_before_training(run: Run) -> list[NextStep]:
-    """Next steps after analysing a model that was not fine-tuned."""
-    model = run.config().get("model") or {}
-    if not (CONF / "model" / f"{model.get('name')}.yaml").is_file():
-        return []
-    return [
-        NextStep(
-            "Which heads does it need after fine-tuning?",
-            f"python -m bertsecrets train model={model['name']}",
-            ANNOUNCED,
-        ),
-        view_step("each head", f"model={model['name']}"),
-    ]
 
 
 def view_step(heads: str, model: str, run: Run | None = None) -> NextStep:

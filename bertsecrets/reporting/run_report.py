@@ -3,7 +3,6 @@
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,23 +10,30 @@ from urllib.parse import quote
 import numpy as np
 
 from bertsecrets.errors import UserError
-from bertsecrets.present.figures.rows import IntervalRow, interval_rows
-from bertsecrets.present.figures.style import sample_size
-from bertsecrets.present.grid import compared_section
+from bertsecrets.present.grid import SHORT, compared_section
 from bertsecrets.present.presenter import presenter_of
-from bertsecrets.present.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
-from bertsecrets.present.report.heads import HeadsTogether
+from bertsecrets.present.report.content import (
+    CSV,
+    PARQUET,
+    Colouring,
+    Grid,
+    HeadColumn,
+    HeadHistory,
+    HeadsTogether,
+    Highlights,
+    Overview,
+    Report,
+    Section,
+    Table,
+)
 from bertsecrets.present.report.page import save_figures, write_report
-from bertsecrets.reporting.answer import layers_in_words
 from bertsecrets.reporting.controls import controls_in_words
-from bertsecrets.reporting.findings import FILE, findings_content
-from bertsecrets.reporting.heads_together import heads_section, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
-from bertsecrets.reporting.opening import Found, firsts, opening
-from bertsecrets.reporting.overview import DisabledHeads, prune_section
+from bertsecrets.reporting.long_table import FILE, findings_content
+from bertsecrets.reporting.overview import DisabledHeads, next_steps, overview, scores_in_words, together_in_words
 from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.files import on_page
-from bertsecrets.results.formatting import counted, low_to_high, lower_first, number, p_value
+from bertsecrets.results.formatting import MISSING, counted, low_to_high, lower_first, number, p_value, upper_first
 from bertsecrets.results.rows import RecordError
 from bertsecrets.results.run import CAPTURES, Declaration, Run
 from bertsecrets.results.scores import RunScores, Score
@@ -139,9 +145,33 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         }
     disabled = None if nothing_learned or "ablation" in damaged else DisabledHeads.of(run)
     together = heads_together(experiments, trusted)
-    found = Found(run, scores, analysis, views, sections, compared, disabled, together)
-    screen = opening(found)
-    leads = screen.leads
+    steps = next_steps(run, disabled, views, learned=scores.learned)
+    # The figure of an analysis such as pruning is more informative than a grid of heads.
+    leads = {name: section for name, section in sections.items() if analysis and (section.summary or section.steps)}
+    notes, picture = [], None
+    if leads:
+        steps = [*(step for section in leads.values() for step in section.steps), *steps]
+        notes = [scores_in_words(scores)] * (together is not None)
+        notes += [] if disabled is None else together_in_words(disabled)
+        title = _analysis_title(run, views.values(), list({**leads, **sections}.values()))
+    else:
+        described = next(iter(sections.values()), Section()).descriptive
+        if analysis and disabled is None and described and not nothing_learned:
+            # Differences from another model say more than which head has the highest number.
+            leads = dict(list(compared.items())[:1])
+        ordered = list({**leads, **sections}.values())
+        picture = _picture(run, scores, disabled, together, views.values(), ordered, len(leads))
+        if disabled is not None:
+            title = disabled.title()
+        elif analysis:
+            title = _analysis_title(run, views.values(), ordered)
+        elif nothing_learned:
+            title = (
+                f"{run.model} does not significantly beat the majority baseline on {run.task}; its heads are not "
+                "interpreted."
+            )
+        else:
+            title = f"What fine-tuning on {run.task} changed in {run.model}"
     others = [section for name, section in {**sections, **compared}.items() if name not in leads]
     parts = [*leads.values(), *joins, *others] if leads else [*others, *joins]
     singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
@@ -155,8 +185,6 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         for section in parts
         for part in section.flat()
     ]
-    if disabled is not None and len(disabled.spared) > 1 and "pruning" not in sections and not run.of_own_module:
-        in_order.append(prune_section(run, disabled))
     of_heads = [] if together is None else [heads_section(together, None if disabled is None else disabled.by_need)]
     of_scores = [_scores_section(scores)] if scores.lines() else []
     # An analysis leads with what was asked for.
@@ -169,13 +197,12 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     # The report of the run whose checkpoint was analysed.
     training = "" if origin == run.folder else address_of(origin / run.report_path.name, run.folder)
     report = Report(
-        title=screen.title,
+        title=title,
         subtitle=run.name,
         facts=_facts(run, scores, config),
-        answers=screen.answers,
         notes=[
             *([_nothing_learned(scores)] if nothing_learned else []),
-            *screen.notes,
+            *notes,
             *(
                 f"Scores are of the weights at step {scores.step}; {lower_first(view.title)} is of the weights at step "
                 f"{view.step}."
@@ -186,16 +213,13 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         links=[(f"Drift and gradients during training: the report of {run.name}", training)] if training else [],
         maps=training if (origin / CAPTURES).is_dir() else "",
         sections=[*drawn, _reading_section(run, left_out)],
-        overview=screen.picture,
-        steps=screen.steps,
+        overview=picture,
+        steps=steps,
     )
-    # The first finding of disabled heads is about single heads.
-    of_layers = [] if disabled is None else [layers_in_words(run.ablation_table()), disabled.one_sided]
-    lines = [*firsts({**leads, **sections}.values()), *([" ".join(filter(None, of_layers))] if any(of_layers) else [])]
     # Other titles are the beginning of a finding, or a subject.
-    own = disabled is not None or any(report.title == section.summary for section in sections.values())
-    answered = [report.title] if own else []
-    printed = list(dict.fromkeys([*report.notes, *answered, *lines])) if analysis else (report.notes[:1] or answered)
+    own = disabled is not None or any(title == section.summary for section in sections.values())
+    printed = [*(report.notes if analysis else report.notes[:1]), *([title] * own)]
+    printed = list(dict.fromkeys([*printed, *firsts({**leads, **sections}.values())])) if analysis else printed[:1]
     return RunReport(report, scores, highlights, scalars, curves, together, printed)
 
 
@@ -316,18 +340,6 @@ def _scores_section(scores: RunScores) -> Section:
     wilson = " (accuracy: Wilson's interval)" * ("accuracy" in names)
     of_f1 = " If that class is the negative one, its F1 is 0 and easy to beat: compare the accuracy instead."
     of_f1 *= {"f1", "accuracy"} <= names
-    counts = [scores.sets[line.name.rpartition("/")[0]].count for line in lines]
-    figure = partial(
-        interval_rows,
-        [IntervalRow(line.name, line.value, line.low, line.high, line.baseline) for line in lines],
-        title="Scores of the model and the majority baseline",
-        unit="score",
-        reference=None,
-        note=f"bars: 95 % intervals, where defined; {sample_size(counts)}",
-        value="fine-tuned model",
-        baseline="majority baseline",
-        digits=3,
-    )
     return Section(
         "Scores",
         [
@@ -340,7 +352,6 @@ def _scores_section(scores: RunScores) -> Section:
             *tested,
         ],
         [Table(["metric", "model", "95 % interval", "majority baseline", "difference"], rows, f"Scores{wilson}")],
-        [FigureBlock("scores", figure, "Scores of the model and the majority baseline.", "Dot chart of scores.")],
     )
 
 
@@ -362,3 +373,115 @@ def _reading_section(run: Run, left_out: int) -> Section:
             "errors may be noise.",
         ],
     )
+
+
+def firsts(sections: Iterable[Section]) -> list[str]:
+    """The first finding of each section that has one."""
+    findings = ([line for part in section.flat() for line in part.findings] for section in sections)
+    return [lines[0] for lines in findings if lines]
+
+
+def _picture(
+    run: Run,
+    scores: RunScores,
+    disabled: DisabledHeads | None,
+    heads: HeadsTogether | None,
+    views: Iterable[MeasureView],
+    sections: Sequence[Section],
+    leads: int,
+) -> Overview | None:
+    """The grid of heads; without verdicts, the first findings stand next to it.
+
+    Args:
+        leads: How many of the sections are on differences from another model, by which heads are coloured first.
+    """
+    named = (part.head for section in sections for part in section.flat() if part.head is not None)
+    screen = overview(run, scores, disabled, heads, next(named, None))
+    if screen is None or disabled is not None:
+        return screen
+    differences = []
+    for view in views if leads else ():
+        if view.compared and not view.of_layers:
+            other = next(iter(view.compared))
+            column, change = view.widest_change(other)
+            label = f"{view.title}: {column.label}, difference from {SHORT[other]}"
+            differences += [Colouring(label, change.delta_LH, digits=2, signed=True)] * change.moves
+    about = {
+        (layer, head): [*(f"{one.label} {one.texts[layer][head]}." for one in differences), *lines]
+        for (layer, head), lines in screen.about.items()
+    }
+    notes = [*firsts(sections)[: 1 + leads], *screen.notes]
+    return replace(screen, colourings=[*differences, *screen.colourings], about=about, notes=notes)
+
+
+def _analysis_title(run: Run, views: Iterable[MeasureView], sections: Sequence[Section]) -> str:
+    """The answer of an analysis in a sentence, else its subject.
+
+    Measures with more to report than their highest head take precedence.
+    """
+    news = [section.news for section in sections if section.news]
+    told = [section for section in sections if section.findings]
+    if news and told and told[0].descriptive:
+        return f"{upper_first('; '.join(news[:2]))}."
+    titles = [view.title for view in views if view.title]
+    subject = titles[0] if len(titles) == 1 else "Attention heads"
+    return (
+        next((section.summary for section in sections if section.summary), "")
+        or next((section.headline for section in told), "")
+        or f"{subject}: {run.model} on {run.task}"
+    )
+
+
+def heads_section(table: HeadsTogether, verdicts: Mapping[tuple[int, int], str] | None) -> Section:
+    """The section of a page, with the verdict on each head, the most needed first."""
+    return Section(
+        "All heads",
+        paragraphs=[
+            "One row per head; click it to open the head in the viewer, if the run captured maps. All "
+            f"{len(table.columns)} columns are in {CSV} and {PARQUET} next to this page."
+        ],
+        joint=replace(table, verdicts=verdicts or {}),
+    )
+
+
+def heads_together(
+    experiments: Mapping[str, tuple[Declaration, MeasureView]], trusted: Sequence[str] = ()
+) -> HeadsTogether | None:
+    """Join all experiments of a run head by head; None if none has a number per head.
+
+    Args:
+        experiments: The experiments by name, with their numbers.
+        trusted: Classes of other packages that may describe their experiments, ``module:class``.
+    """
+    columns: list[HeadColumn] = []
+    for declaration, view in experiments.values():
+        numbers = [column for column in view.columns if column.role == "value" and view.has(column.name)]
+        grids = {
+            column: view.value(column.name)
+            for column in numbers
+            # Numbers of whole layers belong to no head.
+            if not view.rows.select(column=column.name, stage=view.stage, step=view.step).table["head"].null_count
+        }
+        try:
+            texts = presenter_of(declaration, trusted).classes(view)
+        except RecordError:
+            # Its section says so.
+            texts = {}
+        columns += [
+            HeadColumn(view.name, view.title, heading, heading, np.array(text_LH)) for heading, text_LH in texts.items()
+        ]
+        columns += [
+            HeadColumn(view.name, view.title, column.name, column.label, value_LH, view.shown.effects)
+            for column, value_LH in grids.items()
+        ]
+    if not columns:
+        return None
+    layers, heads = (max(column.value_LH.shape[axis] for column in columns) for axis in (0, 1))
+    padded = []
+    for column in columns:
+        # Undefined numbers, or dashes, stand for heads that a grid lacks.
+        lacking = np.nan if column.is_number else MISSING
+        value_LH: Grid = np.full((layers, heads), lacking, column.value_LH.dtype)
+        value_LH[tuple(map(slice, column.value_LH.shape))] = column.value_LH
+        padded.append(replace(column, value_LH=value_LH))
+    return HeadsTogether(padded)

@@ -100,6 +100,15 @@ def percent(share: float, *, signed: bool = False) -> str:
     return number(100 * share, 1, signed=signed)
 
 
+def percentage(share: float, digits: int = 0) -> str:
+    """A share as a percentage with its sign.
+
+    >>> percentage(0.95), percentage(0.125, 1), percentage(float("nan"))
+    ('95 %', '12.5 %', '–')
+    """
+    return f"{number(100 * share, digits)} %" if math.isfinite(share) else MISSING
+
+
 def with_error(value: float, stderr: float, digits: int = 3) -> str:
     """A value with its standard error, or only the value if the error is undefined.
 

@@ -22,7 +22,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import evaluating
-from bertsecrets.reporting.overview import DisabledHeads, prune_section, together_in_words
+from bertsecrets.reporting.overview import DisabledHeads, together_in_words
 from bertsecrets.results.captures import read_telling, write_telling
 from bertsecrets.results.run import Run
 
@@ -61,10 +61,6 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     disabled = DisabledHeads.of(run)
     assert disabled is not None
     assert together_in_words(disabled) == []
-    untried = prune_section(run, disabled)
-    at_once = f"{run.analyze_command} analysis=disable_groups 'ablation.heads=[[0,1],[2,3]]' ablation.mode=uniform"
-    assert untried.commands == [at_once, f"{run.analyze_command} analysis=prune"]
-    assert untried.findings == ["2 of 12 heads can each be spared; removing them together was not tested."]
 
     settings = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100})
     with evaluating(model), torch.no_grad():
@@ -87,8 +83,6 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     assert cost in disabled.title()
     (sentence,) = together_in_words(disabled)
     assert sentence.startswith(f"Without all 2 of them together, accuracy is {right:.3f}, ")
-    assert prune_section(run, disabled).findings == [sentence]
-    assert prune_section(run, disabled).commands == untried.commands[1:]
 
     telling = read_telling(run.folder / "ablation")
     assert set(telling) == set(changed)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -34,8 +33,6 @@ def finished(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.stdout.startswith("Fine-tuning folder on demo_paraphrase in ")
     assert not result.stderr
     learned = json.loads((folder / "scores.json").read_text())["sets"]["val"]["p_constant"] <= 0.05
-    answers = re.findall(r"^(Changed|Needed|Changed and needed): \w", result.stdout, re.MULTILINE)
-    assert answers == (["Changed", "Needed", "Changed and needed"] if learned else [])
     assert ("learned nothing measurable" in result.stdout) != learned
     return folder
 

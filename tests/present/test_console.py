@@ -60,12 +60,3 @@ def test_the_next_command_can_be_copied() -> None:
     ]
     print_summary(Console(file=out, width=40), [], None, Path("r.html"), steps=steps)
     assert f"Next: How many can be removed together? (2 min)\n  {steps[0].command}\n" in out.getvalue()
-
-
-def test_answers_take_the_place_of_the_list_of_heads() -> None:
-    out = io.StringIO()
-    heads = Highlights("Heads that changed most", [HeadLine(0, 0, "cosine", 0.5, 0.1)])
-    answers = [("Changed", "Layer 0 did."), ("Needed", "None is.")]
-    print_summary(Console(file=out, width=80), [], heads, Path("r.html"), answers=answers)
-    assert "Changed: Layer 0 did.\n\nNeeded: None is.\n" in out.getvalue()
-    assert "Heads that changed most" not in out.getvalue()

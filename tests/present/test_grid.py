@@ -44,9 +44,8 @@ def test_the_most_changed_heads_come_first() -> None:
     assert heads == [(0, 1), (1, 0), (1, 1), (0, 0), (1, 2)]
     first = section.highlights.heads[0]
     assert (first.quantity, first.value, first.stderr) == ("cosine", 0.1, 0.01)
-    most_changed, by_layer, _ = section.tables
+    most_changed, _ = section.tables
     assert most_changed.rows[:2] == [["layer 0 · head 1", "0.100 ± 0.010"], ["layer 1 · head 0", "0.200 ± 0.020"]]
-    assert by_layer.rows == [["0", "0.500", "0.100", "0.900"], ["1", "0.550", "0.200", "0.950"]]
     assert section.findings == [
         "By layer, the mean cosine similarity with the maps before fine-tuning is lowest in layer 0 (0.500) and "
         "highest in layer 1 (0.550).",

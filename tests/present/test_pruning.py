@@ -10,11 +10,10 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.present.pruning import (
     PRESENTER,
-    _begins_in_words,
     _steps,
     answer_in_words,
+    begins_in_words,
     guarantee_in_words,
-    knee_in_words,
     search_in_words,
 )
 from bertsecrets.pruning.experiment import Pruning
@@ -65,14 +64,14 @@ def test_a_head_table_may_be_of_the_tested_examples(from_table: bool, expected: 
         (
             False,
             True,
-            "14 of 72 heads can be removed together, without training: a loss of accuracy of 1 point or more is",
+            "14 of 72 heads can be removed together, without training: a loss of accuracy of 1.0 point or more is",
         ),
         (
             False,
             False,
             "With 14 of 72 heads removed together and no training, accuracy loses at most 1.9 points",
         ),
-        (True, True, "With 58 of 72 heads, a loss of accuracy of 1 point or more is"),
+        (True, True, "With 58 of 72 heads, a loss of accuracy of 1.0 point or more is"),
         (
             True,
             False,
@@ -97,7 +96,7 @@ def test_a_loss_that_is_not_ruled_out_is_offered_as_the_next_one(tmp_path: Path)
     outcome = chosen("exact", 65, change=-0.005, bound=0.0184, needed=408)
     (step,) = _steps(view.run, pruned(outcome))
     assert step.settles == (
-        "How many heads can be removed if a loss of 1.9 points is acceptable? (408 examples could rule out 1 point)"
+        "How many heads can be removed if a loss of 1.9 points is acceptable? (408 examples could rule out 1.0 point)"
     )
     assert step.command == f"{view.run.analyze_command} analysis=prune prune.max_loss=1.9"
     assert _steps(view.run, pruned(replace(outcome, holds=True, bound=0.007))) == []
@@ -113,65 +112,32 @@ def test_a_loss_that_is_not_ruled_out_is_offered_as_the_next_one(tmp_path: Path)
 )
 def test_the_title_says_where_the_loss_begins(highs: tuple[float, ...], words: str) -> None:
     curve = [point("exact", kept, Estimate(-0.03, -0.05, high)) for kept, high in zip((60, 40, 20), highs, strict=True)]
-    assert _begins_in_words(replace(pruned(chosen("exact", 60)), points=curve)) == words
+    assert begins_in_words(replace(pruned(chosen("exact", 60)), points=curve)) == words
 
 
 def test_a_loss_is_in_the_unit_of_its_metric() -> None:
     metric = "pseudo_log_likelihood"
     found = pruned(chosen("exact", 65, change=-0.005, bound=0.0184), metric=metric)
     assert answer_in_words(found).endswith("loses at most 1.9 hundredths of a nat.")
-    assert "of 1 hundredth of a nat or more is not ruled out" in guarantee_in_words(found)
-    assert "points" not in knee_in_words(found)
+    assert "of 1.0 hundredth of a nat or more is not ruled out" in guarantee_in_words(found)
 
 
 def test_a_class_that_fails_alone_is_said_in_the_title() -> None:
     found = pruned(chosen("exact", 58, bound=0.007), class_margin=0.05)
     assert answer_in_words(found) == (
-        "With 14 of 72 heads removed together and no training, a loss of accuracy of 1 point or more is ruled out, "
-        "one of 5 points of accuracy within a class is not."
+        "With 14 of 72 heads removed together and no training, a loss of accuracy of 1.0 point or more is ruled out, "
+        "one of 5.0 points of accuracy within a class is not."
     )
 
 
 def test_the_search_is_said_with_what_it_spends() -> None:
     search = replace(SEARCH, number=2, level=search_level(0.9, 2), confidence=0.9)
-    assert search_in_words(search).endswith("have a joint confidence of 90%: this one is tested at 97.78%.")
+    assert search_in_words(search).endswith("have a joint confidence of 90 %: this one is tested at 97.78 %.")
     assert search_in_words(search).startswith("This is search 2 for a smaller model on these examples; each")
     assert "search 1 for a smaller model on these examples as far as is known;" in search_in_words(
         replace(search, number=1, counted=False)
     )
     assert search_in_words(replace(search, number=0)) == ""
-
-
-@pytest.mark.parametrize(
-    ("limits", "expected"),
-    [
-        (
-            [(-0.01, 0.01), (-0.05, -0.01), (-0.02, 0.01), (-0.2, -0.1), (-0.4, -0.3)],
-            "the loss begins between 6 and 4 of 12 heads: with 6, accuracy changes by −0.5 points (−2.0 to 1.0), with "
-            "4 by −15.0 (−20.0 to −10.0); 2 random orders there: −9.0 to −8.0.",
-        ),
-        ([(-0.01, 0.01)] * 5, "no loss of accuracy is shown down to 2 of 12 heads."),
-        (
-            [(-0.3, -0.1)] * 5,
-            "accuracy falls from the first step on: with 10 of 12 heads it changes by −20.0 points (−30.0 to −10.0); "
-            "2 random orders there: −9.0 to −8.0.",
-        ),
-    ],
-)
-def test_where_the_loss_begins_in_words(limits: list[tuple[float, float]], expected: str) -> None:
-    """A loss that a smaller model does not have is noise: the loss begins where it stays."""
-    sizes = (10, 8, 6, 4, 2)
-    points = [
-        point("exact", kept, Estimate((low + high) / 2, low, high), attempt=at)
-        for at, (kept, (low, high)) in enumerate(zip(sizes, limits, strict=True))
-    ]
-    points += [
-        point("random", kept, Estimate(change, change, change), order=order)
-        for order, change in enumerate((-0.09, -0.08))
-        for kept in sizes
-    ]
-    found = Pruned(prune_search(heads=12), chosen("exact", 2), points, [], [])
-    assert knee_in_words(found) == f"By effects of single heads, {expected}"
 
 
 def test_seeds_are_compared_by_their_mean_curves(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from matplotlib.figure import Figure
 from bertsecrets.present.figures.grids import heatmap
 from bertsecrets.present.report.content import (
     FigureBlock,
+    HeadColumn,
     HeadHistory,
+    HeadsTogether,
     HeadViewer,
     NextStep,
     Report,
@@ -26,7 +28,6 @@ from bertsecrets.present.report.content import (
     ViewerExample,
     joined,
 )
-from bertsecrets.present.report.heads import HeadColumn, HeadsTogether
 from bertsecrets.present.report.page import save_figures, write_report
 
 HOSTILE = ["<s>", "</script>", "<!--", "&amp;", "'\"", "\u2028", "naïve", "</s>"]

@@ -41,7 +41,7 @@ def of_paper(folders: list[str]) -> Report:
 
 
 def text_of(report: Report) -> str:
-    texts = [report.title, *report.lead, *(sentence for _, sentence in report.answers)]
+    texts = [report.title, *report.lead]
     for section in (part for top in report.sections for part in top.flat()):
         texts += [section.title, section.summary, *section.findings, *section.paragraphs]
         texts += [cell for table in section.tables for row in table.rows for cell in row]

@@ -74,7 +74,7 @@ def test_the_card_says_what_was_tested_and_what_loads_the_model() -> None:
     assert "load_pruned(folder)" in card
     assert "| 2.00 | accuracy | 0.900 | 0.895 | 0.8 | 0.010 |" in card
     assert "onnx" not in card
-    assert "this one is tested at 98.89%." in card
+    assert "this one is tested at 98.89 %." in card
     assert "| class no | 50 | 0.900 | 0.860 | −4.0 (−12.0 to 3.0) |" in card
     failed = shrink_card(Shrunk(SEARCH, [attempt(False)]), "mine", task)
     assert "No smaller model passed" in failed
@@ -89,16 +89,16 @@ def test_the_card_says_what_was_tested_and_what_loads_the_model() -> None:
 
 def test_the_answer_names_speed_score_and_what_is_ruled_out() -> None:
     assert answer_in_words(SHRUNK) == (
-        "A model with 3 of 8 heads and 31% of the neurons, refitted after the cut, is 2.00 times as fast at batch 8 "
-        "(30.0 → 15.0 ms) and 2.00 times at batch 1: accuracy 0.900 → 0.895; at 95% confidence on 400 examples, a "
-        "loss of 1 point or more is ruled out; class no loses most, 0.900 → 0.860, −4.0 points (−12.0 to 3.0)."
+        "A model with 3 of 8 heads and 31 % of the neurons, refitted after the cut, is 2.00 times as fast at batch 8 "
+        "(30.0 → 15.0 ms) and 2.00 times at batch 1: accuracy 0.900 → 0.895; at 95 % confidence on 400 examples, a "
+        "loss of 1.0 point or more is ruled out; class no loses most, 0.900 → 0.860, −4.0 points (−12.0 to 3.0)."
     )
     failed = answer_in_words(Shrunk(SEARCH, [attempt(False, needed=900.0)]))
     assert "No smaller model passed: 2.00 times as fast at batch 8: accuracy" in failed
-    assert "a loss of 1 point or more is not ruled out (one above 2.0 is)" in failed
+    assert "a loss of 1.0 point or more is not ruled out (one above 2.0 is)" in failed
     assert "about 900 examples would be enough" in failed
     assert summary_in_words(SHRUNK).startswith(
-        "2.0 times as fast, accuracy 0.900 → 0.895: a loss of 1 point or more is"
+        "2.0 times as fast, accuracy 0.900 → 0.895: a loss of 1.0 point or more is"
     )
 
 
@@ -122,7 +122,7 @@ def test_a_class_that_fails_refuses_the_model_in_words() -> None:
     shrunk = Shrunk(replace(SEARCH, class_margin=0.05), [refused])
     for said in (summary_in_words(shrunk), answer_in_words(shrunk)):
         assert (
-            "a loss of 1 point or more is ruled out, one of 5 points of accuracy within a class is not; class no loses"
+            "a loss of 1.0 point or more is ruled out, one of 5.0 points of accuracy within a class is not; class no loses"
             in said
         )
 
@@ -170,7 +170,7 @@ def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path:
     assert report.next_steps[0].command.startswith(f"{of_search} shrink.speedup=2.5 ")
     assert "shrink.export='[int8]'" in report.next_steps[1].command
     assert cut.findings == [
-        "Layer 1 keeps the most (2 of 4 heads, 42% of the neurons), layer 0 the least (1 of 4 heads, 21% of the neurons)."
+        "Layer 1 keeps the most (2 of 4 heads, 42 % of the neurons), layer 0 the least (1 of 4 heads, 21 % of the neurons)."
     ]
     assert [row[:2] for row in cut.tables[0].rows] == [["0", "0"], ["1", "0 1"]]
 

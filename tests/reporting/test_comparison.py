@@ -66,7 +66,6 @@ def test_page_and_numbers_say_what_was_put_in(sweep: Path) -> None:
         "cannot be judged over seeds: fewer than two of its runs disabled the same heads and kept their predictions"
         in text
     )
-    assert re.search("<td[^>]*>0 in all</td>", text)
     rows = pq.read_table(sweep / "comparison" / "comparison.parquet").to_pylist()
     (cell,) = [
         row

@@ -11,8 +11,8 @@ from present.test_report import CHROMIUM, add_probe, browse
 from reporting.finished_runs import make_run
 
 from bertsecrets.errors import UserError
-from bertsecrets.reporting.findings import FILE
 from bertsecrets.reporting.gallery import INDEX, GalleryPage, write_gallery
+from bertsecrets.reporting.long_table import FILE
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.run import Run
 

@@ -1,4 +1,4 @@
-"""The joint head table: a row for each head, on the page, as CSV and as LaTeX."""
+"""The joint head table: a row for each head, on the page and as CSV."""
 
 import csv
 import math
@@ -13,11 +13,9 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.measure import Patterns
-from bertsecrets.present.report.content import HeadViewer, Report, Section
-from bertsecrets.present.report.heads import HeadColumn, HeadsTogether
+from bertsecrets.present.report.content import HeadColumn, HeadsTogether, HeadViewer, Report, Section
 from bertsecrets.present.report.page import write_report
-from bertsecrets.reporting.heads_together import heads_section, heads_together
-from bertsecrets.reporting.run_report import report_run, views_of
+from bertsecrets.reporting.run_report import heads_section, heads_together, report_run, views_of
 from bertsecrets.results.run import Run
 from bertsecrets.results.verdicts import WORDS
 
@@ -96,15 +94,6 @@ def test_the_verdict_of_a_disabled_head_is_that_of_the_sweep(tmp_path: Path) -> 
     assert verdict.texts == [row["verdict"] for row in sorted(rows, key=lambda row: (row["layer"], row["head"]))]
     assert set(verdict.texts) <= set(WORDS.values())
     assert len(set(verdict.texts)) > 1
-
-
-def test_latex_escapes_and_has_a_row_for_each_head() -> None:
-    table = HeadsTogether(
-        [column("x", "50 % & more_less", -ENTROPY), column("class", "kind", np.full((2, 3), "a_b"))]
-    ).latex()
-    assert r"Drift: 50 \% \& more\_less" in table
-    assert table.count("\\\\\n") == 1 + ENTROPY.size
-    assert r"l00h00 & $-$1.500 & a\_b \\" in table
 
 
 def test_a_run_without_a_number_for_each_head_has_no_joint_table(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from bertsecrets.measures.capture import CaptureAnalysis
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.dependency.rows import Treebank
 from bertsecrets.measures.entropy import Entropy
-from bertsecrets.present.disabling import ONE_SIDED
 from bertsecrets.reporting.run_report import report_run, views_of
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import CapturedExample, read_maps, step_name, write_examples, write_maps
@@ -108,7 +107,7 @@ def test_every_experiment_has_its_section_and_the_joins_follow(tmp_path: Path) -
     ]
     names = [block.name for block in report.report.figures]
     assert len(names) == len(set(names))
-    assert {"scores", "drift", "drift_cosine_steps", "entropy_of_somebody", "drift_against_ablation"} <= set(names)
+    assert {"drift", "drift_cosine_steps", "entropy_of_somebody", "drift_against_ablation"} <= set(names)
     assert report.highlights is not None
     assert [(line.layer, line.head) for line in report.highlights.heads[:2]] == [(1, 2), (1, 1)]
     assert report.scalars["ablation/worst_delta"] == pytest.approx(-5)
@@ -290,22 +289,16 @@ def test_what_a_run_holds_comes_in_the_order_of_its_declarations(tmp_path: Path)
         report_run(run, heads=2)
 
 
-def test_the_page_opens_with_its_answers(tmp_path: Path) -> None:
-    report = report_run(trained(tmp_path / "run", cosine_LH=COSINE, delta_LH=DELTA), heads=2).report
-    (changed, changes), (needed, effects), (both, relation) = report.answers
-    assert (changed, needed, both) == ("Changed", "Needed", "Changed and needed")
-    assert changes.index("layer 1 · head 2, 0.400") < changes.index("layer 1 · head 1, 0.500")
-    assert "changed most in layer 1 (mean 0.500) and least in layer 0 (0.800)" in changes
-    rows = Run.open(tmp_path / "run").ablation_table().rows()
-    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ("needed", "dispensable")}
-    assert counts == {"needed": 0, "dispensable": 0}
-    assert effects.startswith("No single head costs more than ")
-    assert ". 6 have no verdict." in effects
-    assert "−5.0 points" in effects
-    assert not effects.endswith(ONE_SIDED)
-    # Six heads are too few to judge a correlation by.
-    assert relation.startswith("Too few heads to link")
-    assert f"{spearman((1 - COSINE).ravel(), DELTA.ravel()):.2f}".replace("-", "−") in relation
+def relation(run: Run) -> str:
+    """The finding on how change and need relate."""
+    (section,) = (part for part in report_run(run, heads=2).report.sections if part.title == "Changed and needed")
+    return section.findings[0]
+
+
+def test_six_heads_are_too_few_to_judge_a_correlation_by(tmp_path: Path) -> None:
+    finding = relation(trained(tmp_path / "run", cosine_LH=COSINE, delta_LH=DELTA))
+    assert finding.startswith("Too few heads to link")
+    assert f"{spearman((1 - COSINE).ravel(), DELTA.ravel()):.2f}".replace("-", "−") in finding
 
 
 @pytest.mark.parametrize(("slope", "words"), [(-1, "are needed more"), (1, "are needed less"), (0, "No clear link")])
@@ -313,20 +306,16 @@ def test_how_change_and_need_relate_is_told_only_as_far_as_it_is_known(slope: in
     drift_LH = np.linspace(0, 0.5, 12).reshape(3, 4)
     shuffled_LH = np.random.default_rng(1).permuted(drift_LH.ravel()).reshape(3, 4)
     delta_LH = 0.1 * (slope * drift_LH if slope else shuffled_LH)
-    report = report_run(trained(tmp_path / "run", cosine_LH=1 - drift_LH, delta_LH=delta_LH), heads=2).report
-    assert words in dict(report.answers)["Changed and needed"].split(":")[0]
+    assert words in relation(trained(tmp_path / "run", cosine_LH=1 - drift_LH, delta_LH=delta_LH)).split(":")[0]
 
 
 def test_where_most_scores_change_equally_the_loss_stands_for_them(tmp_path: Path) -> None:
     drift_LH = np.linspace(0, 0.5, 12).reshape(3, 4)
     run = trained(tmp_path / "run", cosine_LH=1 - drift_LH, delta_LH=np.where(drift_LH > 0.3, -drift_LH, 0.0))
-    assert (
-        "drift with the change of score without the head is"
-        in dict(report_run(run, heads=2).report.answers)["Changed and needed"]
-    )
+    assert "drift with the change of score without the head is" in relation(run)
     rows = [{**row, "loss_change": drift_LH[row["layer"], row["head"]] ** 2} for row in run.ablation_table().rows()]
     AblationTable.from_rows(rows).write(run.ablation_path)
-    answer = dict(report_run(run, heads=2).report.answers)["Changed and needed"]
+    answer = relation(run)
     assert answer.startswith(
         "Heads that changed more are needed more: over 12 heads, the rank correlation of drift with the rise of the loss"
     )
@@ -336,14 +325,7 @@ def test_where_most_scores_change_equally_the_loss_stands_for_them(tmp_path: Pat
     AblationTable.from_rows([{**row, "delta": row["delta"] - row["loss_change"]} for row in rows]).write(
         run.ablation_path
     )
-    assert (
-        "drift with the change of score without the head is"
-        in dict(report_run(run, heads=2).report.answers)["Changed and needed"]
-    )
-
-
-def test_without_disabling_there_are_no_answers(tmp_path: Path) -> None:
-    assert not report_run(trained(tmp_path / "run", cosine_LH=COSINE), heads=2).report.answers
+    assert "drift with the change of score without the head is" in relation(run)
 
 
 def test_the_viewer_follows_drift_from_validation_to_validation(tmp_path: Path) -> None:

@@ -7,21 +7,19 @@ from types import MappingProxyType
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     QUIET,
     chart,
-    footnote,
-    house_style,
-    new_figure,
     sample_size,
     score_change,
 )
 from bertsecrets.pruning.rows import CONTROLS
 from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.formatting import percentage
 from bertsecrets.statistics.replicates import Interval
 
 Array = NDArray[np.float64]
@@ -83,7 +81,7 @@ def pruning_curves(
     """
     names = sorted(dict.fromkeys(point.name for point in points), key=lambda name: name in CONTROLS)
     notes = [
-        "" if bands is False else f"band{'s' * bool(bands)}: {level:.0%} interval over {over}",
+        "" if bands is False else f"band{'s' * bool(bands)}: {percentage(level)} interval over {over}",
         "" if margin is None else "dashed: the margin",
         "" if marked is None else "dotted: the smallest model that passed its test",
         sample_size(count),
@@ -122,39 +120,6 @@ def pruning_curves(
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         else:
             axes.legend(frameon=False)
-    return figure
-
-
-def pruning_costs(
-    changes: Sequence[Estimate],
-    shares: Mapping[str, ArrayLike],
-    *,
-    margin: float,
-    metric: str,
-    title: str,
-    note: str,
-) -> Figure:
-    """Change of the score against the remaining share of each cost, one panel per cost.
-
-    Args:
-        metric: The score.
-        shares: Name of a cost -> its share of the original model's, ``[V]``.
-    """
-    change_V, low_V, high_V = _points(changes)
-    with house_style():
-        figure = new_figure(PAGE_WIDTH, 2.6, title)
-        panels = figure.subplots(1, len(shares), sharey=True, squeeze=False)[0]
-        for axes, (name, share_V), colour in zip(panels, shares.items(), ACCENTS, strict=False):
-            share = 100 * np.asarray(share_V, np.float64)
-            axes.fill_between(share, low_V, high_V, color=colour, alpha=0.2, linewidth=0)
-            axes.plot(share, change_V, "o-", color=colour, markersize=3)
-            axes.axhline(0, color="black", linewidth=0.6)
-            axes.axhline(-100 * margin, color="black", linewidth=0.8, linestyle="--")
-            axes.invert_xaxis()
-            axes.set_xlabel(f"{name}, %")
-            axes.grid(linewidth=0.4, alpha=0.5)
-        panels[0].set_ylabel(score_change(metric))
-        footnote(figure, note)
     return figure
 
 

@@ -6,23 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     QUIET,
-    chart,
     footnote,
     house_style,
     layer_bar,
     layer_colours,
     titled_panels,
 )
-from bertsecrets.results.formatting import MISSING, head_label
+from bertsecrets.results.formatting import MISSING
 
 _MARKERS = "os^Dv<>Ph*X"
 
@@ -94,42 +91,6 @@ def head_space(
             axes_N[0].scatter(points[:, 0], points[:, 1], c=[colours[layer] for layer in layer_N], s=22, linewidths=0)
             layer_bar(figure, axes_N[:1], len(colours))
         footnote(figure, note)
-    return figure
-
-
-def moved_heads(before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title: str, note: str) -> Figure:
-    """Heads of two models in one space: a ring before, a dot after, and a line between them, coloured by layer.
-
-    The five heads that moved farthest are labelled.
-
-    Args:
-        before_N2, after_N2: The heads of each model in order of layers.
-        heads: Heads of a layer.
-        title: What the figure shows.
-        note: Footnote.
-    """
-    before, after = np.asarray(before_N2, np.float64), np.asarray(after_N2, np.float64)
-    layer_N = np.arange(len(after)) // heads
-    with chart(5.8, 4.8, title, "", "", note, grid="") as (figure, axes):
-        palette = layer_colours(int(layer_N.max()) + 1)[1]
-        colours = [palette[layer] for layer in layer_N]
-        axes.add_collection(
-            LineCollection(np.stack((before, after), 1), colors=colours, linewidths=0.7, alpha=0.7)  # type: ignore[arg-type]
-        )
-        axes.scatter(before[:, 0], before[:, 1], facecolors="white", edgecolors=colours, s=20, linewidths=0.9)
-        axes.scatter(after[:, 0], after[:, 1], c=colours, s=20, linewidths=0)
-        kinds = [
-            Line2D([], [], linestyle="none", marker="o", color=QUIET, markerfacecolor=face, label=label)
-            for face, label in (("white", "before fine-tuning"), (QUIET, "after"))
-        ]
-        axes.legend(
-            handles=kinds, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=0.4
-        )
-        _bare(axes, np.concatenate((before, after)))
-        for index in np.argsort(-np.linalg.norm(after - before, axis=1))[:5]:
-            label = head_label(*divmod(int(index), heads))
-            axes.annotate(label, after[index], (4, 3), textcoords="offset points", fontsize=6.0)
-        layer_bar(figure, [axes], int(layer_N.max()) + 1)
     return figure
 
 

@@ -1,18 +1,134 @@
 """Content of a report: sections of text, tables, figures and attention maps."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from pyarrow.csv import write_csv
 
-from bertsecrets.present.report.heads import HeadsTogether
 from bertsecrets.results.captures import TellingExample
+from bertsecrets.results.files import atomic_write, write_parquet
 from bertsecrets.results.formatting import number
+
+Grid = NDArray[Any]
+"""Numbers or texts ``[layers, heads]``."""
+
+CSV, PARQUET = "heads_together.csv", "heads_together.parquet"
+
+_SHOWN = 10
+"""Columns shown at first; readers can add others."""
+
+
+@dataclass(frozen=True)
+class HeadColumn:
+    """A column of the joint table.
+
+    Args:
+        experiment: The experiment's name.
+        title: Its title.
+        name: Name of the column.
+        label: Heading.
+        value_LH: Numbers ``[layers, heads]``, or texts.
+        effects: Whether the numbers are changes of a score.
+    """
+
+    experiment: str
+    title: str
+    name: str
+    label: str
+    value_LH: Grid
+    effects: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name of the column in files, e.g. ``drift/cosine``."""
+        return f"{self.experiment}/{self.name}"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it has numbers, rather than texts."""
+        return bool(self.value_LH.dtype.kind == "f")
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Text of each head, in order of layer and head."""
+        return [number(float(value)) if self.is_number else str(value) for value in self.value_LH.ravel()]
+
+
+@dataclass(frozen=True)
+class HeadsTogether:
+    """One row for each head, which readers sort, filter and open in the viewer.
+
+    Args:
+        columns: At least one; all of one shape. Those of an experiment follow one another.
+        verdicts: Verdict on each head, as in :mod:`bertsecrets.results.verdicts`, the most needed head first; empty for
+            none.
+    """
+
+    columns: Sequence[HeadColumn]
+    verdicts: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    @property
+    def heads(self) -> list[tuple[int, int]]:
+        """Layer and head of each row."""
+        layers, heads = self.columns[0].value_LH.shape
+        return [(layer, head) for layer in range(layers) for head in range(heads)]
+
+    @cached_property
+    def main(self) -> list[HeadColumn]:
+        """The texts and the first numbers of each experiment: as many as fit on a page."""
+        numbers: Counter[str] = Counter()
+        rank = {}
+        for column in self.columns:
+            numbers[column.experiment] += column.is_number
+            # Texts come first, then every experiment's first number, then its second one.
+            rank[column.key] = numbers[column.experiment] if column.is_number else 0
+        shown = sorted(rank, key=lambda key: rank[key])[:_SHOWN]
+        return [column for column in self.columns if column.key in shown]
+
+    @property
+    def ranks(self) -> dict[tuple[int, int], int]:
+        """Place of each head in the order of need, from 0; heads without a verdict are left out."""
+        return {head: rank for rank, head in enumerate(self.verdicts)}
+
+    @property
+    def groups(self) -> dict[str, bool]:
+        """Title of each experiment, and whether the page shows any of its columns at first."""
+        shown = {column.title for column in self.main}
+        return {column.title: column.title in shown for column in self.columns}
+
+    def write(self, folder: Path) -> None:
+        """Write ``heads_together.csv`` and ``heads_together.parquet``: every column in full precision.
+
+        Raises:
+            UserError: If the disk is full.
+        """
+        table = self.arrow()
+        with atomic_write(folder / CSV) as temporary:
+            write_csv(table, temporary)
+        write_parquet(folder / PARQUET, table)
+
+    def arrow(self) -> pa.Table:
+        """Every column: ``layer`` and ``head`` as int32, numbers as float64 (null where undefined), texts as
+        strings.
+        """
+        columns = {
+            name: pa.array([head[axis] for head in self.heads], pa.int32())
+            for axis, name in enumerate(("layer", "head"))
+        }
+        for column in self.columns:
+            # An undefined number is null, as its cell in the CSV is empty.
+            columns[column.key] = pa.array(column.value_LH.ravel().tolist(), from_pandas=True)
+        return pa.table(columns)
 
 
 @dataclass(frozen=True)
@@ -323,7 +439,6 @@ class Report:
         subtitle: The runs that it describes.
         facts: Names and values worth knowing at a glance, e.g. ``("model", "bert-base-uncased")``.
         sections: The sections in order; their findings appear at the top of the page, too.
-        answers: Headings and sentences that answer the question of the page before anything else.
         notes: Sentences before the findings, such as on runs that were left out.
         links: Texts and relative addresses of other pages.
         wide: Whether the page uses the whole width of the window.
@@ -339,7 +454,6 @@ class Report:
     subtitle: str = ""
     facts: Sequence[tuple[str, str]] = ()
     sections: Sequence[Section] = ()
-    answers: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
     wide: bool = False

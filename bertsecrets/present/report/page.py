@@ -2,17 +2,21 @@
 
 import base64
 import hashlib
+import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+from matplotlib.figure import Figure
+from PIL import Image as Picture
 
-from bertsecrets.present.figures.saving import save_figure
+from bertsecrets.present.figures.grids import HeadCells, head_cells
+from bertsecrets.present.figures.saving import png, save_figure, svg
 from bertsecrets.present.report.content import FigureBlock, Report, Table
-from bertsecrets.present.report.images import Image, encode
 from bertsecrets.present.report.viewer import colour_stops, encode_prefix, head_columns, histories, overview_data
 from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import head_code, number, visible
@@ -35,8 +39,23 @@ _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f]")
 
 _LONGEST_NAME = 100
 
+_CRISP = 150
+_COARSER = (110, 80, 60)
+_CSS_PIXELS = 96
+"""CSS pixels of an inch."""
+
 _SCRIPTS = ("joint_table.js", "cells.js", "frame.js", "overview.js", "scatter.js")
 """Files of a page's scripts, besides those of its viewer."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A figure as a ``data:`` address, with its natural size in CSS pixels and the places of its heatmaps of heads."""
+
+    source: str
+    width: int
+    height: int
+    cells: Sequence[HeadCells]
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -153,3 +172,48 @@ def _column_classes(table: Table) -> list[str]:
         "number" if all(map(_NUMBER.fullmatch, cells)) else "short" if max(map(len, cells)) <= _SHORT else ""
         for cells in columns
     ]
+
+
+def encode(figures: Sequence[Figure], most: int) -> tuple[list[Image | None], int | None]:
+    """The figures as images whose addresses together take at most ``most`` characters.
+
+    Each is SVG or lossless WebP at 150 dpi, whichever is smaller; if they take too much, all are WebP at the highest of
+    the coarser resolutions that fits; if none does, the last figures become None.
+
+    Returns:
+        The images and, where they had to be coarsened, their dots per inch.
+    """
+    images = [
+        min(_image(figure, "svg+xml", svg(figure)), _raster(figure, _CRISP), key=lambda image: len(image.source))
+        for figure in figures
+    ]
+    if sum(len(image.source) for image in images) <= most:
+        return [*images], None
+    for dpi in _COARSER:
+        images = [_raster(figure, dpi) for figure in figures]
+        if sum(len(image.source) for image in images) <= most:
+            return [*images], dpi
+    fitting: list[Image | None] = [*images]
+    for index in reversed(range(len(fitting))):
+        fitting[index] = None
+        if sum(len(image.source) for image in fitting if image is not None) <= most:
+            break
+    return fitting, _COARSER[-1]
+
+
+def _raster(figure: Figure, dpi: int) -> Image:
+    """The figure drawn at the finest resolution and scaled down from there, as drawing takes seconds."""
+    picture = Picture.open(io.BytesIO(png(figure, _CRISP))).convert("RGB")
+    if dpi < _CRISP:
+        size = round(picture.width * dpi / _CRISP), round(picture.height * dpi / _CRISP)
+        picture = picture.resize(size, Picture.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    picture.save(buffer, "WEBP", lossless=True, quality=50, method=3)
+    return _image(figure, "webp", buffer.getvalue())
+
+
+def _image(figure: Figure, kind: str, content: bytes) -> Image:
+    width, height = (round(inches * _CSS_PIXELS) for inches in figure.get_size_inches())
+    return Image(
+        f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}", width, height, head_cells(figure)
+    )

@@ -12,8 +12,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.present.figures.style import DIVERGING, SEQUENTIAL, effect_scale
-from bertsecrets.present.report.content import HeadHistory, Overview, ViewerExample
-from bertsecrets.present.report.heads import HeadsTogether
+from bertsecrets.present.report.content import HeadHistory, HeadsTogether, Overview, ViewerExample
 from bertsecrets.results.formatting import MISSING, number, visible
 from bertsecrets.results.verdicts import WORDS
 
@@ -68,7 +67,7 @@ def colour_stops() -> dict[str, list[str]]:
 def head_columns(table: HeadsTogether | None) -> list[Mapping[str, Any]]:
     """The columns by which the viewer colours heads: ``{"label", "cells", "effects"}``, with numbers, texts, or None.
 
-    >>> from bertsecrets.present.report.heads import HeadColumn
+    >>> from bertsecrets.present.report.content import HeadColumn
     >>> head_columns(HeadsTogether([HeadColumn("drift", "Drift", "cosine", "cosine", np.array([[-0.5, np.nan]]))]))
     [{'label': 'Drift: cosine', 'cells': {'0.0': -0.5, '0.1': None}, 'effects': False}]
     """
