@@ -74,10 +74,9 @@ from bertsecrets.results.formatting import number, rounded_up, with_limits
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 from bertsecrets.shrinking.analysis import make_smaller, metric_tests
-from bertsecrets.shrinking.components import ComponentScores, fisher_information
 from bertsecrets.shrinking.distillation import distill
 from bertsecrets.shrinking.latency import LatencyTable, measure_latency
-from bertsecrets.shrinking.plan import plan
+from bertsecrets.shrinking.plan import ComponentScores, fisher_information, plan
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.replicates import Interval, interval_over_seeds
 from bertsecrets.sweeps.hydra_arguments import BASE

@@ -15,6 +15,7 @@ from bertsecrets.patterns.map_features import (
     BINS,
     COLUMNS,
     OFFSETS,
+    ONE,
     PICTURE_CHANNELS,
     SCALES,
     STRIPS,
@@ -22,7 +23,6 @@ from bertsecrets.patterns.map_features import (
     MapFeatures,
     map_features,
 )
-from bertsecrets.patterns.segments import ONE
 
 MIN_LENGTH = 8
 """Fewest real tokens of a map with a pattern: a band of seven diagonals would fill a shorter map."""
@@ -132,7 +132,7 @@ class PatternClassifier(nn.Module):
         Args:
             attention_BHQK: Weights in 0..1, floating point.
             real_BS: Which tokens are not padding, bool, a contiguous run in each example.
-            first_segment_B: From :func:`~bertsecrets.patterns.segments.first_segments`; None for unknown segments.
+            first_segment_B: From :func:`~bertsecrets.patterns.map_features.first_segments`; None for unknown segments.
         """
         # Measures run inside the model's pass, where autocast would round the maps.
         with torch.autocast(attention_BHQK.device.type, enabled=False):

@@ -10,7 +10,28 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bertsecrets.patterns.segments import ONE, UNKNOWN
+ONE, UNKNOWN = 0, -1
+"""Values of ``first_segment`` for inputs of one segment and for inputs with unknown segments."""
+
+
+def first_segments(special_BS: Tensor, real_BS: Tensor) -> Tensor:
+    """Number of tokens in the first of two segments, [CLS] and separator included, ``[B]`` int64.
+
+    The second segment begins after the first special token that does not begin the sequence. ``ONE`` for inputs of one
+    segment, ``UNKNOWN`` for inputs without a separator.
+
+    Args:
+        special_BS: Which tokens the tokenizer added, bool.
+        real_BS: Which tokens are not padding, bool; a contiguous run in each example.
+    """
+    position_BS = real_BS.cumsum(-1)
+    separator_BS = special_BS & real_BS & (position_BS > 1)
+    # argmax of 0 and 1 is the first 1.
+    size_B = position_BS.gather(-1, separator_BS.int().argmax(-1, keepdim=True))[:, 0]
+    second_B = (real_BS & ~special_BS & (position_BS > size_B[:, None])).any(-1)
+    first_B = torch.where(second_B, size_B, ONE)
+    return first_B.masked_fill(~separator_BS.any(-1), UNKNOWN)
+
 
 BINS = 16
 """Bins along each axis into which a map is pooled."""
@@ -72,7 +93,7 @@ def map_features(attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tenso
     Args:
         attention_BHQK: Weights in 0..1, floating point; rows of real queries sum to 1 over the real keys.
         real_BS: Which tokens are not padding, bool; a contiguous run in each example.
-        first_segment_B: From :func:`~bertsecrets.patterns.segments.first_segments`; None for unknown segments.
+        first_segment_B: From :func:`~bertsecrets.patterns.map_features.first_segments`; None for unknown segments.
     """
     if first_segment_B is None:
         first_segment_B = torch.full(real_BS.shape[:1], UNKNOWN, device=real_BS.device)
@@ -389,7 +410,7 @@ def segment_contrasts(picture_BHPP: Tensor, side_BP: Tensor, first_segment_B: Te
     Args:
         picture_BHPP: Pooled map as weights.
         side_BP: Segment of each bin, 1 to -1.
-        first_segment_B: From :func:`~bertsecrets.patterns.segments.first_segments`.
+        first_segment_B: From :func:`~bertsecrets.patterns.map_features.first_segments`.
         length_B: Number of real tokens.
     """
     bin_P = torch.arange(BINS, device=picture_BHPP.device)

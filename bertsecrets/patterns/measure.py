@@ -13,7 +13,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure
 from bertsecrets.patterns.classes import NAMES, PATTERNS, pattern_label
 from bertsecrets.patterns.classifier import MIN_LENGTH, SHIPPED, load_classifier
-from bertsecrets.patterns.segments import first_segments
+from bertsecrets.patterns.map_features import first_segments
 from bertsecrets.settings import typed
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertsecrets.ablation.rows import Blocked
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
-from bertsecrets.importance.sinks.rows import KINDS, Agreement, Limits, SinkHead
+from bertsecrets.importance.rows import SINK_KINDS, Agreement, Limits, SinkHead
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.kit import block, name_of, table
@@ -72,8 +72,8 @@ def sinks(view: MeasureView) -> Section | None:
     tables = [table(heads, _HEAD, f"Sink heads of {SPECIAL_TOKENS[token]}; {marked}") for token, heads in found.items()]
     for token, heads in found.items():
         both, norms = Counter((h.by_norms, h.by_intervention) for h in heads), Counter(h.by_norms for h in heads)
-        rows = [[kind, *(str(both[kind, other]) for other in KINDS), str(norms[kind])] for kind in KINDS]
-        header = ["by norms", *(f"{kind} by intervention" for kind in KINDS), "all"]
+        rows = [[kind, *(str(both[kind, other]) for other in SINK_KINDS), str(norms[kind])] for kind in SINK_KINDS]
+        header = ["by norms", *(f"{kind} by intervention" for kind in SINK_KINDS), "all"]
         tables.append(Table(header, rows, f"Kinds of sink heads of {SPECIAL_TOKENS[token]}"))
     if found:
         question = "Does the value norm at the token predict the effect of an intervention?"
@@ -125,7 +125,7 @@ def _scalars(view: MeasureView) -> Mapping[str, float]:
     return {
         f"{token}/{kind}": float(sum(head.by_intervention == kind for head in heads))
         for token, heads in _heads_of(view).items()
-        for kind in KINDS
+        for kind in SINK_KINDS
     }
 
 
@@ -157,7 +157,7 @@ def _sinks_in_words(
         f"{len(heads)} of {size} heads are sink heads of {label}. Redirecting one head's attention away from it "
         f"changes the predictions by less than {limits.change:g} on average in {harmless} of them; the loss rises "
         f"significantly in {worse} and falls in {better}. By intervention: "
-        f"{', '.join(f'{kinds[kind]} {kind}' for kind in KINDS if kinds[kind])}. {predicted}"
+        f"{', '.join(f'{kinds[kind]} {kind}' for kind in SINK_KINDS if kinds[kind])}. {predicted}"
     )
 
 

@@ -37,10 +37,9 @@ from bertsecrets.results.formatting import rounded_up
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.shrinking.card import CARD, shrink_card
-from bertsecrets.shrinking.components import ComponentScores, fisher_information
 from bertsecrets.shrinking.distillation import distill
 from bertsecrets.shrinking.latency import LatencyTable, measure_latency
-from bertsecrets.shrinking.plan import as_fast_as_asked, plan
+from bertsecrets.shrinking.plan import ComponentScores, as_fast_as_asked, fisher_information, plan
 from bertsecrets.shrinking.refit import refitted
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out

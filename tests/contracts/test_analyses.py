@@ -27,7 +27,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 from bertsecrets.importance.relevance import RelevanceOfHeads
-from bertsecrets.importance.sinks.analysis import InterveneOnSinks
+from bertsecrets.importance.sink_heads import InterveneOnSinks
 from bertsecrets.measures.analysis import MeasureAnalysis, Watched
 from bertsecrets.measures.capture import CaptureAnalysis
 from bertsecrets.measures.drift import Drift

@@ -29,7 +29,7 @@ from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.metrics import answers
 from bertsecrets.pruning.removal import Kept
-from bertsecrets.shrinking.components import fisher_information
+from bertsecrets.shrinking.plan import fisher_information
 from bertsecrets.shrinking.refit import refitted
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))

@@ -5,7 +5,7 @@ import pytest
 from bertsecrets.ablation.blocking import BlockAttention
 from bertsecrets.ablation.shapley import ShapleyHeads
 from bertsecrets.errors import UserError
-from bertsecrets.importance.sinks.analysis import InterveneOnSinks
+from bertsecrets.importance.sink_heads import InterveneOnSinks
 from bertsecrets.measures.linguistic.word_features import Feature
 from bertsecrets.measures.linguistic.word_pairs import WordPair
 from bertsecrets.measures.shipped import shipped_measure, shipped_names

@@ -24,11 +24,16 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.importance.sinks.analysis import InterveneOnSinks
-from bertsecrets.importance.sinks.experiment import by_intervention, by_norms
-from bertsecrets.importance.sinks.interventions import Sink, SinkEffects
-from bertsecrets.importance.sinks.norms import SinkNorms, output_grams
-from bertsecrets.importance.sinks.rows import Agreement, Limits, SinkHead
+from bertsecrets.importance.rows import Agreement, Limits, SinkHead
+from bertsecrets.importance.sink_heads import (
+    InterveneOnSinks,
+    Sink,
+    SinkEffects,
+    SinkNorms,
+    by_intervention,
+    by_norms,
+    output_grams,
+)
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView

@@ -22,11 +22,12 @@ from bertsecrets.patterns.map_features import (
     STRIPS,
     SUMMARY_SIZE,
     TOTALS_SIZE,
+    UNKNOWN,
     bin_weights,
+    first_segments,
     log_ratio,
     map_features,
 )
-from bertsecrets.patterns.segments import UNKNOWN, first_segments
 
 
 def pooled(values: list[float]) -> list[float]:

@@ -7,8 +7,8 @@ import torch
 from measures.toy import view_of
 
 from bertsecrets.grid import HeadGrid
-from bertsecrets.importance.sinks.experiment import Sinks, sink_rows
-from bertsecrets.importance.sinks.rows import Limits
+from bertsecrets.importance.rows import Limits
+from bertsecrets.importance.sink_heads import Sinks, sink_rows
 from bertsecrets.present.special_tokens import SINKS
 from bertsecrets.results.views import MeasureView
 

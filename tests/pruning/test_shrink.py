@@ -20,10 +20,9 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.removal import Kept, keep_only, load_pruned, save_pruned
 from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.shrinking.analysis import check_examples, speedups_of
-from bertsecrets.shrinking.components import ComponentScores, fisher_information
 from bertsecrets.shrinking.distillation import answer_loss, distill
 from bertsecrets.shrinking.latency import LatencyTable, measure_latency
-from bertsecrets.shrinking.plan import allocate, as_fast_as_asked, plan
+from bertsecrets.shrinking.plan import ComponentScores, allocate, as_fast_as_asked, fisher_information, plan
 from bertsecrets.shrinking.refit import refitted
 
 NEURONS = 48

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import PatternNetwork, rule_out_blocks
-from bertsecrets.patterns.map_features import MapFeatures
-from bertsecrets.patterns.segments import UNKNOWN
+from bertsecrets.patterns.map_features import UNKNOWN, MapFeatures
 from tools.pattern_classifier.annotated_maps import AnnotatedMaps
 from tools.pattern_classifier.fitting import (
     FitSettings,

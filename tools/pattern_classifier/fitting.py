@@ -17,8 +17,7 @@ from typing_extensions import Self
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import PatternNetwork
-from bertsecrets.patterns.map_features import MapFeatures, map_features
-from bertsecrets.patterns.segments import ONE, UNKNOWN
+from bertsecrets.patterns.map_features import ONE, UNKNOWN, MapFeatures, map_features
 from bertsecrets.settings import Settings
 from tools.pattern_classifier.generator import generate
 
@@ -94,7 +93,7 @@ def features_of(maps: Sequence[Tensor], first_segment_N: NDArray[np.int64]) -> M
 
     Args:
         maps: The N maps.
-        first_segment_N: As in :func:`~bertsecrets.patterns.segments.first_segments`.
+        first_segment_N: As in :func:`~bertsecrets.patterns.map_features.first_segments`.
     """
     places: dict[int, list[int]] = {}
     for place, map_LL in enumerate(maps):

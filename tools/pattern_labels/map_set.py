@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertsecrets.errors import UserError
-from bertsecrets.patterns.segments import ONE, UNKNOWN
+from bertsecrets.patterns.map_features import ONE, UNKNOWN
 from bertsecrets.results.files import atomic_write
 from tools.pattern_labels.labels import write_csv
 
@@ -53,7 +53,7 @@ class MapRow:
 
     @property
     def first_segment(self) -> int:
-        """Tokens in the first of two segments, as in :func:`~bertsecrets.patterns.segments.first_segments`."""
+        """Tokens in the first of two segments, as in :func:`~bertsecrets.patterns.map_features.first_segments`."""
         if self.segments != 2:
             return ONE
         return self.separator + 1 if self.separator >= 0 else UNKNOWN

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.segments import ONE, UNKNOWN
+from bertsecrets.patterns.map_features import ONE, UNKNOWN
 
 Array = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ def masses(maps: Sequence[Tensor], first_segments: Sequence[int]) -> Array:
 
     Args:
         maps: The N maps.
-        first_segments: Per map, as in :func:`~bertsecrets.patterns.segments.first_segments`.
+        first_segments: Per map, as in :func:`~bertsecrets.patterns.map_features.first_segments`.
     """
     pairs = zip(maps, first_segments, strict=True)
     return np.array([_masses(map_LL.double().numpy(), first) for map_LL, first in pairs])

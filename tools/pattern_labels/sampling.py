@@ -18,7 +18,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import describe
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, PatternClassifier, load_classifier
-from bertsecrets.patterns.segments import first_segments
+from bertsecrets.patterns.map_features import first_segments
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, INITIAL, Run
 from bertsecrets.settings import Settings
@@ -271,7 +271,7 @@ def possible_patterns(
         classifier: The network.
         rules: The baseline.
         maps_NQQ: Maps of one length without padding, float32; no pattern for maps shorter than ``MIN_LENGTH``.
-        first_segment: As in :func:`~bertsecrets.patterns.segments.first_segments`.
+        first_segment: As in :func:`~bertsecrets.patterns.map_features.first_segments`.
     """
     count, length = maps_NQQ.shape[:2]
     if length < MIN_LENGTH:

@@ -13,7 +13,7 @@ from pydantic import Field
 from bertsecrets.ablation.direct import DirectEffects
 from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
-from bertsecrets.importance.sinks.experiment import Sinks
+from bertsecrets.importance.sink_heads import Sinks
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.papers.names import files_of, is_path

@@ -14,7 +14,7 @@ import torch
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import CARD, SHIPPED, PatternNetwork, load_classifier
-from bertsecrets.patterns.segments import UNKNOWN
+from bertsecrets.patterns.map_features import UNKNOWN
 from tools.map_sheets import PALETTE, map_sheet
 from tools.pattern_classifier import __main__ as command
 from tools.pattern_classifier import crossvalidation, fitting

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.segments import ONE, UNKNOWN
+from bertsecrets.patterns.map_features import ONE, UNKNOWN
 from tools.pattern_classifier.crossvalidation import tune_rules
 from tools.pattern_labels.rules import Rules, masses
 
