@@ -34,8 +34,7 @@ from bertsecrets.present.disabling import range_in_words, rounded
 from bertsecrets.present.figures.grids import draw_grid, write_in_cells
 from bertsecrets.present.figures.saving import html_image
 from bertsecrets.present.figures.style import PAGE_WIDTH, SEQUENTIAL, chart, colour_bar
-from bertsecrets.present.kit import block
-from bertsecrets.present.report.content import Report, Section, Table
+from bertsecrets.present.report.content import Report, Section, Table, block
 from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.disabled import latest_rows

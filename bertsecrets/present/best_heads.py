@@ -8,8 +8,7 @@ import numpy as np
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import seeds_in_words
 from bertsecrets.present.grid import replicate_rows
-from bertsecrets.present.kit import OfHead, block
-from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.present.report.content import FigureBlock, OfHead, Section, Table, block
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import MISSING, heads_label, percent
 from bertsecrets.results.views import Comparison, MeasureView

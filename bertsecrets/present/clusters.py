@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from bertsecrets.measures.clusters.rows import Distance, Group, Moved, Place, Space, Tuned
 from bertsecrets.present.figures.scatters import head_space
-from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import Section
+from bertsecrets.present.report.content import Section, block, name_of, table
 from bertsecrets.results.formatting import are, counted, head_label, heads_label, number, p_value
 from bertsecrets.results.views import LEVEL, MeasureView
 

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from bertsecrets.measures.coreference.rows import Baseline, Documents, Mentions
 from bertsecrets.present.best_heads import best_heads, best_heads_figure, scored_elsewhere
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import Section
+from bertsecrets.present.report.content import Section, block, name_of, table
 from bertsecrets.results.formatting import are, counted, head_label, listed, p_value, percent, percentage
 from bertsecrets.results.views import Comparison, MeasureView
 

@@ -7,9 +7,8 @@ import numpy as np
 from bertsecrets.measures.dependency.rows import Relation, Treebank
 from bertsecrets.present.best_heads import best_heads, best_heads_figure, scored_elsewhere
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import Section
+from bertsecrets.present.report.content import Section, block, name_of, table
 from bertsecrets.results.formatting import MISSING, counted, number, p_value, percent, percentage
 from bertsecrets.results.views import Comparison, MeasureView
 

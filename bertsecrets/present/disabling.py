@@ -25,9 +25,8 @@ from bertsecrets.ablation.rows import (
 from bertsecrets.ablation.verdicts import FAMILY_WISE, Judging
 from bertsecrets.present.disabling_compared import compare_effects
 from bertsecrets.present.figures import disabling as figures
-from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import FigureBlock, Section, Table, joined
+from bertsecrets.present.report.content import FigureBlock, Section, Table, block, joined, table
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import (
     ALL_BUT_ONE,

@@ -20,8 +20,7 @@ from bertsecrets.present.grid import (
     condition_rows,
     left_out_panels,
 )
-from bertsecrets.present.kit import block, table
-from bertsecrets.present.report.content import Section, Table, joined
+from bertsecrets.present.report.content import Section, Table, block, joined, table
 from bertsecrets.results.components import HEAD, KINDS, LAYER, PARTS, Kind, Row
 from bertsecrets.results.disabled import named_rows
 from bertsecrets.results.estimate import Estimate

@@ -22,10 +22,9 @@ from bertsecrets.present.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.present.figures.layers import LayerLine, layer_scatter
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import highest
-from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import like_the_extreme, picked
-from bertsecrets.present.report.content import FigureBlock, Section
+from bertsecrets.present.report.content import FigureBlock, Section, block, table
 from bertsecrets.results.formatting import counted, have, head_label, listed, number, percentage
 from bertsecrets.results.views import LEVEL, Array, MeasureView
 
@@ -117,7 +116,7 @@ def pairs_section(view: MeasureView) -> Section | None:
             f"{percentage(LEVEL)} over all heads and kinds of words."
         ],
         [table(pairs, columns, caption)] if pairs else [],
-        [*([_cls_figure(view, from_cls)] if from_cls else ()), *(_pair_figures(view, beyond) if beyond else ())],
+        [*([_cls_figure(view, from_cls)] if from_cls else ()), *([_pair_figure(view, beyond)] if beyond else ())],
         head=head,
     )
 
@@ -287,31 +286,18 @@ def _cls_figure(view: MeasureView, from_cls: Sequence[str]) -> FigureBlock:
     )
 
 
-def _pair_figures(view: MeasureView, beyond: Masks) -> list[FigureBlock]:
-    titles = {name: _panel(view, name, pair_label(name)) for name in beyond}
-    counts = sample_size([view.count(name) for name in beyond])
-    return [
-        block(
-            f"{view.name}_pairs",
-            "Attention between linked words",
-            head_panels,
-            "Attention between linked words (figure 7 of Kovaleva et al.).",
-            panels=[HeadPanel(title, view.value(name)) for name, title in titles.items()],
-            unit="largest attention weight",
-            note=counts,
-            limits=(0.0, 1.0),
-        ),
-        block(
-            f"{view.name}_beyond_position",
-            "Attention between linked words beyond position",
-            head_panels,
-            "Attention to linked words beyond that to other words at the same distance.",
-            panels=[
-                HeadPanel(titles[name], view.value(name + BEYOND), beyond_LH) for name, beyond_LH in beyond.items()
-            ],
-            unit="attention beyond that at the same distance",
-            note=f"{counts}; pale: not significantly beyond both position and word at a false discovery rate of "
-            f"{percentage(LEVEL)}",
-            signed=False,
-        ),
-    ]
+def _pair_figure(view: MeasureView, beyond: Masks) -> FigureBlock:
+    return block(
+        f"{view.name}_beyond_position",
+        "Attention between linked words beyond position",
+        head_panels,
+        "Attention to linked words beyond that to other words at the same distance.",
+        panels=[
+            HeadPanel(_panel(view, name, pair_label(name)), view.value(name + BEYOND), beyond_LH)
+            for name, beyond_LH in beyond.items()
+        ],
+        unit="attention beyond that at the same distance",
+        note=f"{sample_size([view.count(name) for name in beyond])}; pale: not significantly beyond both position and "
+        f"word at a false discovery rate of {percentage(LEVEL)}",
+        signed=False,
+    )

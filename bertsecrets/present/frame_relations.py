@@ -18,10 +18,9 @@ from bertsecrets.measures.frame_relations.rows import (
 from bertsecrets.present.figures.grids import heatmap
 from bertsecrets.present.figures.maps import MapPanel, gallery
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
-from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import picked
-from bertsecrets.present.report.content import FigureBlock, Section
+from bertsecrets.present.report.content import FigureBlock, Section, block, table
 from bertsecrets.results.formatting import counted, head_label, listed, number, p_value, with_error
 from bertsecrets.results.views import LEVEL, MeasureView
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.pruning import CurvePoint, pruning_curves
 from bertsecrets.present.grid import grid_section
-from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import Section, Table
+from bertsecrets.present.report.content import Section, Table, block, table
 from bertsecrets.pruning.experiment import GATE, OPEN, SHUT
 from bertsecrets.pruning.rows import GateFits, PathPoint
 from bertsecrets.results.formatting import counted, metric_label, number, percent, percentage

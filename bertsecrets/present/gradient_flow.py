@@ -3,9 +3,8 @@
 import numpy as np
 
 from bertsecrets.present.figures.curves import gradient_flow
-from bertsecrets.present.kit import block
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import Section
+from bertsecrets.present.report.content import Section, block
 from bertsecrets.results.formatting import number
 from bertsecrets.results.views import MeasureView
 

@@ -14,9 +14,8 @@ from bertsecrets.present.figures.curves import trajectory
 from bertsecrets.present.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.present.figures.layers import LayerLine, layer_scatter
 from bertsecrets.present.figures.style import sample_size, seeds_in_words
-from bertsecrets.present.kit import block
 from bertsecrets.present.ranking import like_the_extreme, picked, ties_in_words
-from bertsecrets.present.report.content import FigureBlock, HeadLine, Highlights, Section, Table
+from bertsecrets.present.report.content import FigureBlock, HeadLine, Highlights, Section, Table, block
 from bertsecrets.results.formatting import (
     MISSING,
     counted,

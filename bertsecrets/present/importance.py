@@ -11,10 +11,9 @@ from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerLine, layer_scatter
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import grid_section, highest
-from bertsecrets.present.kit import block
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import like_the_extreme, picked
-from bertsecrets.present.report.content import FigureBlock, Section
+from bertsecrets.present.report.content import FigureBlock, Section, block
 from bertsecrets.results.formatting import counted, head_label, lower_first, metric_label, number, percentage
 from bertsecrets.results.views import LEVEL, Array, MeasureView
 

@@ -10,9 +10,8 @@ from bertsecrets.patterns.classes import NAMES, PATTERNS, Array, dominant_patter
 from bertsecrets.present.figures.patterns import ShareBar, pattern_bars, pattern_grid
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import grid_comparison, highest
-from bertsecrets.present.kit import block
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import Section, Table
+from bertsecrets.present.report.content import Section, Table, block
 from bertsecrets.results.formatting import MISSING, are, head_label, number, percentage
 from bertsecrets.results.run import INITIAL, TRAINING
 from bertsecrets.results.views import Comparison, MeasureView

@@ -6,9 +6,8 @@ import numpy as np
 
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.style import seeds_in_words
-from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import Section, Table
+from bertsecrets.present.report.content import Section, Table, block, table
 from bertsecrets.probes.rows import (
     ATTENTION,
     ATTENTION_WORDS,

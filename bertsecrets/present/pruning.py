@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from bertsecrets.present.figures.pruning import CurvePoint, kept_scores, pruning_curves
 from bertsecrets.present.figures.style import seeds_in_words
 from bertsecrets.present.grid import grid_section
-from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table
+from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table, block, table
 from bertsecrets.pruning.experiment import KEPT
 from bertsecrets.pruning.rows import CONTROLS, RANDOM, Group, Point, Pruned, Removed, Search, Timing
 from bertsecrets.results.estimate import Estimate
@@ -479,8 +478,9 @@ def _first_comparison(compared: Comparison) -> Section | None:
     )
 
 
-def _kept(view: MeasureView) -> Mapping[str, float]:
-    return {"heads_kept": float(view.value(KEPT).sum())} if view.has(KEPT) else {}
-
-
-FIRST = Presenter(_first_section, _first_comparison, kept_classes("pruned_first"), _kept)
+FIRST = Presenter(
+    _first_section,
+    _first_comparison,
+    kept_classes("pruned_first"),
+    lambda view: {"heads_kept": float(view.value(KEPT).sum())} if view.has(KEPT) else {},
+)

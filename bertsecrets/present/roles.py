@@ -24,9 +24,8 @@ from bertsecrets.measures.role_rows import (
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import highest, names_by_head
-from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import Section
+from bertsecrets.present.report.content import Section, block, table
 from bertsecrets.results.formatting import MISSING, counted, have, head_label, number, percentage, with_error
 from bertsecrets.results.views import LEVEL, MeasureView
 

@@ -14,10 +14,9 @@ from bertsecrets.present.figures.style import (
     footnote,
     score_change,
 )
-from bertsecrets.present.kit import table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.pruning import kept_classes, lost_most_in_words, search_in_words
-from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table
+from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table, table
 from bertsecrets.pruning.rows import Group, Layer, MetricTest, ShrinkSearch, Shrunk, Smaller
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.files import copied

@@ -11,9 +11,8 @@ from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.importance.rows import SINK_KINDS, Agreement, Limits, SinkHead
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.figures.style import sample_size
-from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.report.content import Section, Table
+from bertsecrets.present.report.content import Section, Table, block, name_of, table
 from bertsecrets.results.formatting import MISSING, low_to_high, metric_label, number, p_value, percent, percentage
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import LEVEL, MeasureView

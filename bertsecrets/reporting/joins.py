@@ -8,9 +8,8 @@ from bertsecrets.present.figures.maps import MapPanel, gallery
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.figures.style import score_change
 from bertsecrets.present.grid import correlation_in_words
-from bertsecrets.present.kit import block
 from bertsecrets.present.presenter import presenter_of
-from bertsecrets.present.report.content import Section, Table
+from bertsecrets.present.report.content import Section, Table, block
 from bertsecrets.pruning.experiment import KEPT
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
 from bertsecrets.results.components import HEAD

@@ -429,8 +429,8 @@ def together_in_words(disabled: DisabledHeads) -> list[str]:
     heads = first.heads.split()
     alone = sum(row["delta"] for row in disabled.heads[first.metric].values() if row["heads"] in heads)
     return [
-        f"Without all {len(heads)} of them together, {' and '.join(parts)}, on the examples that selected them; their "
-        f"single effects on {metric_label(first.metric)} add up to {number(100 * alone, 1, signed=True)}."
+        f"Without all {len(heads)} heads that can be spared, {' and '.join(parts)}, on the examples that selected "
+        f"them; their single effects on {metric_label(first.metric)} add up to {number(100 * alone, 1, signed=True)}."
     ]
 
 

@@ -82,7 +82,7 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     cost = f" {-change:.1f} point" if change < 0 else "and nothing together."
     assert cost in disabled.title()
     (sentence,) = together_in_words(disabled)
-    assert sentence.startswith(f"Without all 2 of them together, accuracy is {right:.3f}, ")
+    assert sentence.startswith(f"Without all 2 heads that can be spared, accuracy is {right:.3f}, ")
 
     telling = read_telling(run.folder / "ablation")
     assert set(telling) == set(changed)

@@ -151,7 +151,7 @@ def test_heads_beyond_position_and_word_are_counted() -> None:
             "layer 1 · head 1: 0.200 (0.174 to 0.226)",
         ]
     ]
-    names = ["token_to_token_cls", "token_to_token_pairs", "token_to_token_beyond_position"]
+    names = ["token_to_token_cls", "token_to_token_beyond_position"]
     assert [block.name for block in made.figures] == names
     assert all(block.figure.axes for block in made.figures)
 

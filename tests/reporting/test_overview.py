@@ -121,7 +121,7 @@ def test_the_title_says_what_the_spared_heads_cost_together(
         return
     assert report.overview is not None
     assert report.overview.notes[0] == (
-        "Without all 2 of them together, accuracy is 0.600, −20.0 points (−25.0 to −15.0), on the examples that "
+        "Without all 2 heads that can be spared, accuracy is 0.600, −20.0 points (−25.0 to −15.0), on the examples that "
         "selected them; their single effects on accuracy add up to +1.0."
     )
 

@@ -4,10 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pyarrow.csv import write_csv
 
 from bertsecrets.results.captures import TellingExample
 from bertsecrets.results.files import atomic_write, write_parquet
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import head_label, number
 
 Grid = NDArray[Any]
 """Numbers or texts ``[layers, heads]``."""
@@ -26,6 +26,24 @@ CSV, PARQUET = "heads_together.csv", "heads_together.parquet"
 
 _SHOWN = 10
 """Columns shown at first; readers can add others."""
+
+
+Row = TypeVar("Row")
+
+
+class OfHead(Protocol):
+    """A row about a head."""
+
+    @property
+    def layer(self) -> int: ...
+
+    @property
+    def head(self) -> int: ...
+
+
+def name_of(row: OfHead) -> str:
+    """A head's name on pages."""
+    return head_label(row.layer, row.head)
 
 
 @dataclass(frozen=True)
@@ -196,6 +214,18 @@ class FigureBlock:
     def figure(self) -> Figure:
         """The figure, drawn once."""
         return self.drawing if isinstance(self.drawing, Figure) else self.drawing()
+
+
+def table(
+    rows: Sequence[Row], columns: Mapping[str, Callable[[Row], str]], caption: str = "", **settings: Any
+) -> Table:
+    """A table with a line for each row and a column for each heading."""
+    return Table(list(columns), [[cell(row) for cell in columns.values()] for row in rows], caption, **settings)
+
+
+def block(name: str, title: str, draw: Callable[..., Figure], caption: str = "", **settings: Any) -> FigureBlock:
+    """A figure that is drawn when a page shows it; its title is its caption unless another is given."""
+    return FigureBlock(name, partial(draw, title=title, **settings), caption or f"{title}.", f"Chart: {title}.")
 
 
 @dataclass(frozen=True)
