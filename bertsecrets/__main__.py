@@ -17,8 +17,6 @@ COMMANDS = {
     "analyze": "analyse a checkpoint: disable, measure or prune its heads; analyze <model> <file> for your own",
     "compare": "compare finished runs on one page",
     "report": "write the pages of a run or a sweep again, without a model",
-    "gallery": "collect the pages of runs in a folder for any static host",
-    "merge": "merge disabling sweeps over parts of a plan",
     "view": "show every head's attention to a sentence",
     "plan": "say how many examples and seeds verdicts on heads take",
     "export": "write a fine-tuned model as a Hugging Face folder",

@@ -208,7 +208,6 @@ class TrainKeys(CommonKeys):
     checkpoint: Annotated[Section, _NO_CONDITION] = Field(description=_SECTION)
     compile: bool = Field(description=_SWITCH)
     save: Annotated[_PATH | None, _OUTSIDE] = Field(description="a new folder, or null")
-    push_to_hub: Annotated[_PATH | None, _OUTSIDE] = Field(description="<owner>/<name> of a repository, or null")
 
 
 class AnalyzeKeys(CommonKeys):
@@ -256,12 +255,6 @@ class ReportKeys(DescribedKeys):
     paper: Paper = Field(description=_PAPER)
 
 
-class MergeKeys(CommandKeys):
-    """The settings of ``merge``."""
-
-    runs: _PATH | Annotated[list[_PATH], Field(min_length=1)] = Field(description=_FOLDERS)
-
-
 class PlanKeys(CommandKeys):
     """The settings of ``plan``."""
 
@@ -270,13 +263,6 @@ class PlanKeys(CommandKeys):
         gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score), or null"
     )
     repeats: int = Field(ge=20, le=10_000, description="a whole number from 20 to 10000")
-
-
-class GalleryKeys(CommandKeys):
-    """The settings of ``gallery``."""
-
-    runs: _PATH | Annotated[list[_PATH], Field(min_length=1)] = Field(description=_FOLDERS)
-    folder: Annotated[_PATH, _OUTSIDE] = Field(description="a new folder")
 
 
 class ModelKeys(CommandKeys):
@@ -309,7 +295,6 @@ class ExportKeys(ModelKeys, DescribedKeys):
     """The settings of ``export``."""
 
     folder: Annotated[_PATH, _OUTSIDE] = Field(description="a new folder")
-    push_to_hub: Annotated[_PATH | None, _OUTSIDE] = Field(description="<owner>/<name> of a repository, or null")
 
 
 class WorkspaceKeys(CommandKeys):
@@ -327,9 +312,7 @@ COMMANDS: dict[str, type[CommandKeys]] = {
     "view": ViewKeys,
     "export": ExportKeys,
     "workspace": WorkspaceKeys,
-    "merge": MergeKeys,
     "plan": PlanKeys,
-    "gallery": GalleryKeys,
 }
 """The settings of each command."""
 

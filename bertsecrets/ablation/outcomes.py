@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,63 +180,6 @@ def variant_losses(logits_NVC: Tensor, label_N: Tensor, head: TaskHead = SEQUENC
     return loss_NV
 
 
-def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
-    """Merge sweeps over parts of a plan into one, with variants ordered by kind and name.
-
-    Args:
-        parts: The sweeps, by the names used in messages.
-
-    Raises:
-        UserError: If the parts differ in mode, model size, examples or clean predictions, or a variant is in two.
-    """
-    if not parts:
-        raise UserError("No sweeps were given to merge; give at least one finished sweep.")
-    (name, first), *others = parts.items()
-    for other_name, other in others:
-        for what, left, right in (
-            ("disabling mode", first.plan.mode, other.plan.mode),
-            ("kind of sweep", _kind(first), _kind(other)),
-            ("numbers of layers and heads", _size(first.plan), _size(other.plan)),
-            ("examples", first.index_N.tolist(), other.index_N.tolist()),
-            ("labels", first.label_N.tolist(), other.label_N.tolist()),
-            ("groups of examples", *(None if one.group_N is None else one.group_N.tolist() for one in (first, other))),
-            ("number of classes", first.clean_NC.shape[1], other.clean_NC.shape[1]),
-        ):
-            if left != right:
-                raise UserError(
-                    f"'{name}' and '{other_name}' differ in their {what}; only sweeps with the same {what} can be "
-                    "merged."
-                )
-        # Sums on different machines differ in the last bits, relative to the largest logit.
-        if not torch.allclose(first.clean_NC, other.clean_NC, rtol=0, atol=1e-3 * float(first.clean_NC.abs().max())):
-            raise UserError(
-                f"'{name}' and '{other_name}' come from different models (their predictions differ); merge sweeps of "
-                "one checkpoint."
-            )
-    owners: dict[str, str] = {}
-    for name, part in parts.items():
-        for variant in part.plan.variants:
-            if variant.name in owners:
-                raise UserError(
-                    f"'{owners[variant.name]}' and '{name}' both disable {variant.name}; remove one of them."
-                )
-            owners[variant.name] = name
-    variants = [variant for part in parts.values() for variant in part.plan.variants]
-    order = sorted(range(len(variants)), key=lambda index: (variants[index].kind, variants[index].name))
-    plan = Plan(first.plan.mode, *_size(first.plan), tuple(variants[index] for index in order))
-
-    def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
-        present = [tensor for tensor in tensors if tensor is not None]
-        return torch.cat(present, 1)[:, order] if present else None
-
-    logits_NVC = torch.cat([part.logits_NVC for part in parts.values()], 1)[:, order]
-    weight_NV, estimate_NVC = (
-        joined([getattr(part, name) for part in parts.values()]) for name in ("weight_NV", "estimate_NVC")
-    )
-    common = (first.index_N, first.label_N, first.clean_NC)
-    return Outcomes(plan, *common, logits_NVC, weight_NV, estimate_NVC, first.group_N)
-
-
 class Collected(Metric):
     """Collect the outcomes of a sweep over batches and processes, each example once."""
 
@@ -298,14 +240,6 @@ class Collected(Metric):
             None if estimate_NX is None else estimate_NX.view(shape),
             None if len(group_M.unique()) == len(group_M) else group_M,
         )
-
-
-def _kind(outcomes: Outcomes) -> str:
-    return "screened" if outcomes.is_screened else "exact"
-
-
-def _size(plan: Plan) -> tuple[int, int]:
-    return plan.num_layers, plan.num_heads
 
 
 def _plan_as_dict(plan: Plan) -> dict[str, object]:

@@ -21,7 +21,7 @@ from bertsecrets.keys import top_level
 from bertsecrets.models.files import ADAPTER, base_of, output_names
 from bertsecrets.models.spec import ModelSpec, model_folder
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.files import as_argument, quoted, read_yaml
+from bertsecrets.results.files import quoted, read_yaml, typed
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import (
     PATHS,
@@ -227,7 +227,7 @@ def with_quoted_text(arguments: list[str]) -> list[str]:
     Heads are quoted too, because Hydra would read 5.10 as the number 5.1.
 
     >>> with_quoted_text(["text=It's late, she said.", "text=[one,two]", "checkpoint=a"])
-    ["text='It\\\\'s late, she said.'", "text=['one', 'two']", 'checkpoint=a']
+    ["text='It\\\\'s late, she said.'", 'text=[one,two]', 'checkpoint=a']
     >>> with_quoted_text(["head=5.10", "ablation.head=[5.1,5.10],3.2"])
     ["head='5.10'", "ablation.head=['5.1','5.10'],'3.2'"]
     """
@@ -247,7 +247,7 @@ def _as_text(argument: str) -> str:
     override = parse_overrides([argument])[0]
     if override.is_sweep_override():
         return ",".join(_as_text(f"{_TEXT}{value}") for value in override.sweep_string_iterator())
-    return as_argument(override.value())
+    return typed(override.value())
 
 
 def with_task_file(arguments: Sequence[str]) -> list[str]:
@@ -279,7 +279,7 @@ def with_task_file(arguments: Sequence[str]) -> list[str]:
                         f"The task file {path} has the key '{name}'; use letters, digits and underscores in keys."
                     )
             if key not in keys:
-                completed.append(f"++{key}={as_argument(value)}")
+                completed.append(f"++{key}={typed(value)}")
     return completed
 
 
@@ -388,7 +388,7 @@ def own_data(invocation: Invocation) -> list[str]:
     # Only single values, as recorded in a sweep's folder; resume=true completes the command again.
     return [
         *choice,
-        *(f"{'++' if key.count('.') > 1 else ''}{key}={as_argument(value)}" for key, value in added.items()),
+        *(f"{'++' if key.count('.') > 1 else ''}{key}={typed(value)}" for key, value in added.items()),
     ]
 
 

@@ -1,6 +1,7 @@
 """Run a command: check its settings, resume runs and sweeps, and report user errors in one sentence."""
 
 import importlib
+import io
 import logging
 import os
 import shlex
@@ -19,15 +20,15 @@ from omegaconf import DictConfig
 from bertsecrets.cli.arguments import parse
 from bertsecrets.cli.composition import check, output_folder
 from bertsecrets.cli.help import help_text
-from bertsecrets.cli.quiet import in_job, quiet_task, raise_task_error, unbroken_output
+from bertsecrets.cli.quiet import in_job, quiet_task, raise_task_error
 from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
 from bertsecrets.reporting.gate import REFUSED, losses_of_later, losses_of_run, refusals
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
-from bertsecrets.results.files import as_argument, copied, displayed, in_command, quoted, resume_command
+from bertsecrets.results.files import copied, displayed, in_command, resume_command
 from bertsecrets.results.formatting import message
-from bertsecrets.results.run import MERGED, SWEEP_FILE, Run, is_first_process
+from bertsecrets.results.run import SWEEP_FILE, Run, is_first_process
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps import signals
 from bertsecrets.sweeps.hydra_arguments import (
@@ -40,10 +41,9 @@ from bertsecrets.sweeps.hydra_arguments import (
 )
 from bertsecrets.sweeps.job import start_job
 from bertsecrets.sweeps.job_processes import end_at_once, end_with_parent
-from bertsecrets.sweeps.output_folder import cannot_write, claimed, is_finished
-from bertsecrets.sweeps.run_folder import exclusive_run, report_failure, set_aside
+from bertsecrets.sweeps.output_folder import cannot_write, claimed
+from bertsecrets.sweeps.run_folder import exclusive_run, report_failure
 from bertsecrets.sweeps.run_processes import LostProcessError
-from bertsecrets.sweeps.search import offer_search
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.slurm import rejection, wait_for_other_jobs
 from bertsecrets.sweeps.sweep import FAILED, JobRecord, Sweep, open_sweep
@@ -56,16 +56,12 @@ _FUNCTIONS = {
     "analyze": ("bertsecrets.cli.analyze", "analyze"),
     "compare": ("bertsecrets.cli.pages", "compare_runs"),
     "report": ("bertsecrets.cli.pages", "report_again"),
-    "gallery": ("bertsecrets.cli.pages", "gallery"),
-    "merge": ("bertsecrets.cli.merge", "merge_runs"),
     "view": ("bertsecrets.cli.view", "view"),
     "export": ("bertsecrets.cli.export", "export_model"),
     "plan": ("bertsecrets.cli.pages", "plan"),
     "workspace": ("bertsecrets.cli.workspace", "save_workspace"),
 }
-_RUNS = ("compare", "merge")
-"""The commands about finished runs whose output is itself a run that can be resumed."""
-_ELSEWHERE = ("export", "gallery", "report")
+_ELSEWHERE = ("export", "report")
 """The commands without an output folder of their own: they write to a given folder."""
 
 
@@ -84,9 +80,14 @@ def run_command(command: str) -> None:
     # A log file on a full disk must not fill the terminal with tracebacks.
     logging.raiseExceptions = False
     limit_spinning()
+    for stream in (sys.stdout, sys.stderr):
+        # A test may put a stream of another kind there.
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal whose encoding lacks a character must not end a run.
+            stream.reconfigure(errors="replace")
     parent = end_with_parent()
     # The first process of a run decides for the others.
-    with unbroken_output(), signals.handled(forward_to=None if is_first_process() else parent):
+    with signals.handled(forward_to=None if is_first_process() else parent):
         _run_command(command)
 
 
@@ -94,7 +95,6 @@ def _run_command(command: str) -> None:
     folder: Path | None = None
     try:
         offer_to_hydra()
-        offer_search()
         invocation = parse(sys.argv[1:], command)
         if invocation is not None:
             if invocation.help:
@@ -198,7 +198,8 @@ def _perform(command: str, config: DictConfig) -> None:
             config = resumed(config, run_folder(), HydraConfig.get().overrides.task)
         module, function = _FUNCTIONS[command]
         run = getattr(importlib.import_module(module), function)
-        if command in _RUNS:
+        if command == "compare":
+            # Its output folder can be resumed as a run's.
             with exclusive_run(config, run_folder()):
                 run(config)
         else:
@@ -220,15 +221,15 @@ def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
         if (sentence := rejection(error, sweep.folder)) is not None:
             raise UserError(sentence) from error
         if wait_for_other_jobs(error):
-            return sweep.close(_compare, _merge)
+            return sweep.close(_compare)
         # Show which jobs are finished even if the launcher failed, without hiding its error behind another.
         hurried = isinstance(error, (Interrupted, KeyboardInterrupt))
         try:
-            sweep.close((lambda folder, paper: None) if hurried else _compare, _merge, complete=False)
+            sweep.close((lambda folder, paper: None) if hurried else _compare, complete=False)
         except Exception as error:
             _log.warning(f"The table of jobs could not be printed ({type(error).__name__}: {error}).")
         raise
-    return sweep.close(_compare, _merge)
+    return sweep.close(_compare)
 
 
 def limit_spinning() -> None:
@@ -276,18 +277,6 @@ def _compare(folder: Path, paper: bool | str) -> None:
 
     for page in compare_sweep(folder, paper=paper):
         print(page_line(page))  # noqa: T201
-
-
-def _merge(folder: Path, parts: Sequence[str]) -> None:
-    target = folder / MERGED
-    words = [f"runs={as_argument(parts)}", f"hydra.run.dir={quoted(str(target))}"]
-    invocation = parse(words, "merge")
-    assert invocation is not None
-    config = check(invocation)
-    if target.exists() and not is_finished(target, plain(without_hydra(config))):
-        # It may have fewer layers, or parts that ran again.
-        set_aside(target)
-    _run_single(invocation, "merge", config, target)
 
 
 def stop(sentence: str) -> NoReturn:

@@ -27,7 +27,6 @@ from bertsecrets.sweeps.hydra_arguments import (
     sweeper_params,
     without_hydra,
 )
-from bertsecrets.sweeps.search import PLUGIN, check_search
 
 _EXTRAS = {
     "joblib": ("joblib", "sweeps"),
@@ -90,8 +89,6 @@ def check(invocation: Invocation) -> DictConfig:
         keys = {override.key_or_group for override in parsed}
         params = sweeper_params(first) if sweeping else {}
         defaults = parse_overrides([f"{key}={value}" for key, value in params.items() if key not in keys])
-        if sweeping and first.hydra.sweeper._target_ == PLUGIN:
-            check_search(plain(first.hydra.sweeper), [*defaults, *parsed])
         combinations = _combinations([*defaults, *parsed])
         saved: dict[str, list[str]] = {}
         for combination in combinations:

@@ -11,7 +11,6 @@ from bertsecrets.cli.settings import ModelSettings, RunSettings, TrainSettings, 
 from bertsecrets.errors import UserError
 from bertsecrets.keys import ExportKeys
 from bertsecrets.models.checkpoint import load_checkpoint
-from bertsecrets.models.hub import check_upload, upload
 from bertsecrets.models.loading import load_tokenizer, quiet
 from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.pages.model_card import CARD, ExportedModel, analyses_of, model_card
@@ -22,36 +21,30 @@ from bertsecrets.results.run import Run, is_first_process
 
 
 def export_model(config: DictConfig) -> Path:
-    """Write the model of ``checkpoint`` to ``folder``, and upload it to ``push_to_hub`` if that is set.
+    """Write the model of ``checkpoint`` to ``folder``.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: If the folder is in use, the checkpoint was not written by a run, or the upload is not possible.
+        UserError: If the folder is in use, or the checkpoint was not written by a run.
     """
     settings = read_model(ExportKeys, plain(config))
     keys = settings.keys
     target = resolved_folder(keys.folder)
     check_new_folder("folder", target)
-    if keys.push_to_hub is not None:
-        check_upload(keys.push_to_hub)
     if keys.checkpoint in (None, INITIAL):
         raise UserError("export writes a fine-tuned model; give checkpoint=<run folder> or a .ckpt file.")
     path = find_checkpoint(str(keys.checkpoint), settings.model.revision)
     if path.is_dir():
         raise UserError(f"checkpoint '{path}' is already a Hugging Face folder; export a run or a .ckpt file.")
     run = run_of(str(path))
-    _export(settings, path, target, run, keys.trusted, keys.push_to_hub)
+    _export(settings, path, target, run, keys.trusted)
     return target
 
 
 def check_save(settings: TrainSettings) -> None:
-    """Check before training that ``save`` and ``push_to_hub`` can be carried out.
-
-    Raises:
-        UserError: If not.
-    """
+    """Raise UserError before training if the folder ``save`` cannot be written."""
     keys = settings.keys
     if keys.save is None or not is_first_process():
         return
@@ -62,19 +55,17 @@ def check_save(settings: TrainSettings) -> None:
             f"save={Path(keys.save) / 'model'}."
         )
     check_new_folder("save", target)
-    if keys.push_to_hub is not None:
-        check_upload(keys.push_to_hub)
 
 
 def save_model(settings: TrainSettings, path: Path, run: Run) -> None:
-    """Write the model of a run's checkpoint to ``save``, if it is set, and upload it to ``push_to_hub``.
+    """Write the model of a run's checkpoint to ``save``, if it is set.
 
     Raises:
-        UserError: If the folder cannot be written, or the upload is refused.
+        UserError: If the folder cannot be written.
     """
     keys = settings.keys
     if keys.save is not None and run.writes:
-        _export(settings, path, resolved_folder(keys.save), run, trusted_classes(settings), keys.push_to_hub)
+        _export(settings, path, resolved_folder(keys.save), run, trusted_classes(settings))
 
 
 def _export(
@@ -83,7 +74,6 @@ def _export(
     target: Path,
     run: Run | None,
     trusted: Sequence[str],
-    repo: str | None,
 ) -> None:
     checkpoint = load_checkpoint(path, settings.task, settings.model)
     tokenizer = load_tokenizer(settings.model)
@@ -103,8 +93,6 @@ def _export(
         tokenizer.save_pretrained(temporary)
         if heads is not None:
             heads.write(temporary)
-        card = model_card(model, repo or target.name, heads is not None)
+        card = model_card(model, target.name, heads is not None)
         (temporary / CARD).write_text(card, encoding="utf-8")
     print_lines(f"Model: {target}")
-    if repo is not None:
-        print_lines(f"Hub: {upload(target, repo)}")

@@ -19,7 +19,6 @@ from bertsecrets.cli.settings import RunSettings
 from bertsecrets.data.classes import labels_setting
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task
-from bertsecrets.keys import ReportSettings
 from bertsecrets.models.checkpoint import OUTPUTS
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.metrics import Predictions, other_classes, set_scores, set_scores_of_statistics
@@ -57,7 +56,7 @@ def finish(
     *,
     seconds: float,
 ) -> None:
-    """Write all results of a run; only the first process writes.
+    """Write all results of a run, log them to W&B and print the summary; only the first process does so.
 
     Args:
         run: The run to write to.
@@ -80,33 +79,10 @@ def finish(
             names = statistics or [f"logit_{c}" for c in range(logits_NC.shape[1])]
             columns |= {column: logits_NC[:, c].numpy() for c, column in enumerate(names)}
             write_parquet(run.folder / PREDICTIONS / f"{name}.parquet", pa.table(columns))
-    present(run, scores, trainer.loggers, report=settings.report, trusted=trusted_classes(settings))
-
-
-def present(
-    run: Run,
-    scores: RunScores,
-    loggers: Sequence[Logger],
-    *,
-    report: ReportSettings,
-    trusted: Sequence[str],
-    notes: Sequence[str] = (),
-) -> None:
-    """Write a run's scores, report and figures, log them to W&B, and print the summary.
-
-    Args:
-        run: The run, with all tables in its folder.
-        scores: Its scores.
-        loggers: Its loggers.
-        report: What the page shows.
-        trusted: Classes of other packages that may describe their experiments, ``module:class``.
-        notes: Further sentences for the page.
-    """
     run.write_json(run.scores_path, scores.as_dict())
-    summary = report_run(run, report.heads, trusted, report.figures)
-    summary = replace(summary, report=replace(summary.report, notes=[*notes, *summary.report.notes]))
+    summary = report_run(run, settings.report.heads, trusted_classes(settings), settings.report.figures)
     summary.write(run)
-    for logger in loggers:
+    for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):
             _track(logger, run, summary)
     if in_job():

@@ -55,8 +55,6 @@ _EXAMPLES = {
         ("runs=<sweep folder> paper=questions", "with a page that follows a paper or answers questions"),
     ),
     "report": (("run=<run folder>", "rebuild its page"),),
-    "gallery": (("runs=<folder of runs> folder=<new folder>", "their pages, and an index.html to open or publish"),),
-    "merge": (("runs=<sweep folder>", "merge the parts of one disabling sweep"),),
     "plan": (
         ("runs=<run folder>", "from one run: how many examples?"),
         ("runs=[<run folder>,<run folder>]", "from runs that differ in their seed: how many seeds?"),

@@ -9,19 +9,17 @@ from omegaconf import DictConfig
 from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.settings import read_compare
 from bertsecrets.errors import UserError
-from bertsecrets.keys import GalleryKeys, PlanKeys, ReportKeys
+from bertsecrets.keys import PlanKeys, ReportKeys
 from bertsecrets.pages.power_page import PowerPlan, plan_runs
 from bertsecrets.papers.names import page_files, page_name
 from bertsecrets.papers.page import find_page
 from bertsecrets.present.console import print_lines
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
-from bertsecrets.reporting.gallery import INDEX, write_gallery
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
-from bertsecrets.results.files import check_new_folder, in_command, new_folder, resolved_folder
-from bertsecrets.results.formatting import counted
+from bertsecrets.results.files import in_command
 from bertsecrets.results.run import SWEEP_FILE, Run
 from bertsecrets.sweeps.output_folder import keep_results
 from bertsecrets.sweeps.run_folder import check_unchanged
@@ -94,25 +92,6 @@ def compare_runs(config: DictConfig) -> list[Path]:
         pages.append(page.write(runs, folder, unfinished))
     print_lines(*left_out(unfinished), *map(page_line, pages))
     return pages
-
-
-def gallery(config: DictConfig) -> Path:
-    """Copy the pages below ``runs`` to ``folder`` with an index; return the index.
-
-    Raises:
-        UserError: If the folder is in use, or there is no page.
-    """
-    keys = GalleryKeys.read("", plain(config))
-    target = resolved_folder(keys.folder)
-    check_new_folder("folder", target)
-    sources = [Path(name) for name in ([keys.runs] if isinstance(keys.runs, str) else keys.runs)]
-    with new_folder(target) as temporary:
-        pages, missing = write_gallery(sources, temporary)
-    print_lines(
-        *(f"'{page}' is linked but not in the gallery; give its folder in runs too." for page in missing),
-        f"Gallery of {counted(len(pages), 'page')}: {target / INDEX}",
-    )
-    return target / INDEX
 
 
 def page_line(page: Path) -> str:

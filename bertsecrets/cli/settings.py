@@ -161,8 +161,6 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
     common = _read_common(keys, config)
     if not common["task"].is_labelled:
         raise UserError(f"Task '{common['task'].name}' has no labels to fine-tune on; use analyze.py.")
-    if keys.push_to_hub is not None and keys.save is None:
-        raise UserError("push_to_hub uploads the folder that save= writes; give save=<new folder> too.")
     common |= {
         "report": ReportSettings.read("report", keys.report),
         "optimizer": OptimizerConfig.read("optimizer", keys.optimizer),

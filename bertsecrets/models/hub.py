@@ -1,9 +1,9 @@
-"""The Hugging Face hub: check whether it can be reached, and download and upload model folders."""
+"""The Hugging Face hub: check whether it can be reached, and download model folders."""
 
 import functools
 from pathlib import Path, PurePosixPath
 
-from huggingface_hub import HfApi, constants, get_session, get_token, snapshot_download
+from huggingface_hub import HfApi, constants, get_session, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
@@ -11,7 +11,6 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from bertsecrets.errors import UserError
 
@@ -100,69 +99,6 @@ def model_files(names: list[str]) -> list[str]:
     ]
     weights = ".safetensors" if any(path.suffix == ".safetensors" for path in own) else ".bin"
     return [str(path) for path in own if path.suffix in (".json", ".txt", ".model", weights)]
-
-
-def check_upload(repo: str) -> None:
-    """Check before any work that the current user may upload to a hub repository.
-
-    Args:
-        repo: ``owner/name``, or a name in the user's own account.
-
-    Raises:
-        UserError: If the name is not valid, nobody is logged in, the hub does not answer, or the login has no write
-            access.
-    """
-    try:
-        validate_repo_id(repo)
-    except HFValidationError as error:
-        raise UserError(
-            f"push_to_hub is '{repo}', which is not the name of a repository; give <owner>/<name>."
-        ) from error
-    if get_token() is None:
-        raise UserError(
-            f"push_to_hub={repo} needs a login to the Hugging Face hub; run `hf auth login`, or remove push_to_hub."
-        )
-    if not hub_is_reachable():
-        raise UserError(
-            f"push_to_hub={repo} needs the Hugging Face hub, which does not answer; connect to the network, or remove "
-            "push_to_hub and upload the folder later."
-        )
-    try:
-        user = HfApi().whoami()
-    # The library's HTTP client, and so the class of connection errors, depends on its version.
-    except Exception as error:
-        raise UserError(
-            f"The Hugging Face hub does not confirm the login ({_reason(error)}); run `hf auth login` again."
-        ) from error
-    owner = repo.partition("/")[0] if "/" in repo else user["name"]
-    owners = [user["name"], *(organisation["name"] for organisation in user.get("orgs", ()))]
-    if owner not in owners:
-        raise UserError(
-            f"push_to_hub is '{repo}', but the login belongs to '{user['name']}'; give {' or '.join(owners)} as the "
-            "owner."
-        )
-    if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
-        raise UserError(
-            f"push_to_hub={repo} needs a token with write access; create one, and run `hf auth login` again."
-        )
-
-
-def upload(folder: Path, repo: str) -> str:
-    """Upload a model's folder; return its page's URL. A new repository is created as private.
-
-    Raises:
-        UserError: If the hub rejects it or cannot be reached.
-    """
-    api = HfApi()
-    try:
-        created = api.create_repo(repo, private=True, exist_ok=True)
-        api.upload_folder(repo_id=created.repo_id, folder_path=folder, commit_message="Upload by bertsecrets")
-    except Exception as error:
-        raise UserError(
-            f"'{folder}' is complete, but could not be uploaded to '{repo}' ({_reason(error)}); upload it later with "
-            f"`hf upload {repo} {folder}`."
-        ) from error
-    return str(created)
 
 
 def _reason(error: Exception) -> str:

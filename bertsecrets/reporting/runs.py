@@ -12,7 +12,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import resume_command
-from bertsecrets.results.run import FINISHED, MERGED, SWEEP_FILE, Declaration, Run
+from bertsecrets.results.run import FINISHED, SWEEP_FILE, Declaration, Run
 from bertsecrets.results.scores import RunScores, SetScores
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
@@ -150,21 +150,17 @@ def left_out(unfinished: Sequence[str]) -> list[str]:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The folder itself if it is a run folder, else its run folders in order, without a sweep's merged one.
+    """The folder itself if it is a run folder, else its run folders in order.
 
     Runs of a sweep may be nested deeper (``hydra.sweep.subdir``).
     """
     if is_run(folder):
         return [folder]
-    inside = sorted(path for path in folder.iterdir() if path.name[0] != "." and path.name != MERGED and path.is_dir())
+    inside = sorted(path for path in folder.iterdir() if path.name[0] != "." and path.is_dir())
     runs = [path for path in inside if is_run(path)]
     if not runs and (folder / SWEEP_FILE).is_file():
         inner = [path.parent for path in sorted(folder.rglob(CONFIG_COPY)) if is_run(path.parent)]
-        runs = [
-            path
-            for path in inner
-            if not any(part[0] == "." or part == MERGED for part in path.relative_to(folder).parts)
-        ]
+        runs = [path for path in inner if not any(part[0] == "." for part in path.relative_to(folder).parts)]
     return runs
 
 

@@ -286,10 +286,10 @@ def copied(value: Any) -> str:
 
 
 def typed(value: Any) -> str:
-    """A plain value in Hydra's grammar, with texts quoted only if needed.
+    """A plain value in Hydra's grammar, which reads it back unchanged; texts are quoted only if needed.
 
-    >>> typed(["a", "b, c", None, 0.5])
-    '[a,"b, c",null,0.5]'
+    >>> typed(["a", "b, c", None, 0.5]), typed({"range": [True, 1e-05]})
+    ('[a,"b, c",null,0.5]', '{range:[true,1e-05]}')
     """
     if isinstance(value, str):
         return value if _PLAIN.fullmatch(value) else quoted(value, '"')
@@ -297,7 +297,9 @@ def typed(value: Any) -> str:
         return "{" + ",".join(f"{key}:{typed(content)}" for key, content in value.items()) + "}"
     if isinstance(value, Sequence):
         return f"[{','.join(map(typed, value))}]"
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else as_argument(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 def quoted(text: str, mark: str = "'") -> str:
@@ -309,23 +311,6 @@ def quoted(text: str, mark: str = "'") -> str:
     text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     escaped = re.sub(rf"(\\+)(?={mark}|$)", r"\1\1", text).replace(mark, f"\\{mark}")
     return f"{mark}{escaped}{mark}"
-
-
-def as_argument(value: Any) -> str:
-    """A plain value in Hydra's grammar, which reads it back unchanged; keys are names.
-
-    >>> as_argument({"texts": ["a, b"], "range": [0.5, 2.0]})
-    "{texts: ['a, b'], range: [0.5, 2.0]}"
-    """
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {as_argument(content)}" for key, content in value.items()) + "}"
-    if isinstance(value, Sequence):
-        return "[" + ", ".join(map(as_argument, value)) + "]"
-    return (
-        {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
-    )
 
 
 def resume_command(folder: Path) -> str:

@@ -39,9 +39,6 @@ FINISHED = "finished.json"
 SWEEP_FILE = "sweep.json"
 """Name of the file that marks a sweep's folder."""
 
-MERGED = "merged"
-"""Name of the run in a sweep's folder into which its jobs are merged."""
-
 
 def difference_stage(stage: str, other: str) -> str:
     """The stage of paired differences between the numbers of two stages, e.g. ``checkpoint-initial``."""

@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.disabled import objective
-from bertsecrets.results.files import as_argument, quoted
+from bertsecrets.results.files import quoted, typed
 from bertsecrets.results.run import Run
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import key_of
@@ -128,7 +128,7 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
     name = f"--config-name={HydraConfig.get().job.config_name}"
     if resumable:
         again = settings_to_repeat(plain(config)).items()
-        return [name, f"resume={folder}", *(f"++{key}={as_argument(value)}" for key, value in again)]
+        return [name, f"resume={folder}", *(f"++{key}={typed(value)}" for key, value in again)]
     hydra = HydraConfig.get()
     task = [override for override in hydra.overrides.task if key_of(override) != "resume"]
     hydra_overrides = [

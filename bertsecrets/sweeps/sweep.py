@@ -35,9 +35,6 @@ SWEEP = "BERTSECRETS_SWEEP"
 INTERRUPTED = "interrupted"
 """Name of the file that marks a sweep as asked to end: no further job starts."""
 
-_SHARED_BY = "ablation.layer"
-"""The setting that splits one disabling sweep over jobs."""
-
 RUNNING, FINISHED, FAILED, SKIPPED, NOT_STARTED = "running", "finished", "failed", "skipped", "not started"
 """The states of a job."""
 
@@ -112,7 +109,6 @@ class Sweep:
         swept: The settings that the jobs vary.
         compares: Whether the sweep ends by comparing its runs on a page.
         paper: The paper whose page the sweep also writes; true for Kovaleva et al., false for none.
-        merges: Whether its jobs are parts of one disabling sweep, to be merged at the end.
     """
 
     folder: Path
@@ -122,7 +118,6 @@ class Sweep:
     swept: tuple[str, ...]
     compares: bool
     paper: bool | str
-    merges: bool = False
 
     def overrides(self) -> list[str]:
         """Hydra's settings for this sweep, to be added to those of the user."""
@@ -156,22 +151,16 @@ class Sweep:
     def close(
         self,
         compare: Callable[[Path, bool | str], object],
-        merge: Callable[[Path, Sequence[str]], object],
         *,
         complete: bool = True,
     ) -> list[JobRecord]:
-        """Print the table of jobs, compare or merge their runs, print how to run missing jobs, and return their
-        records.
+        """Print the table of jobs, compare their runs, print how to run missing jobs, and return their records.
 
         After an interruption, the caller prints the command that continues.
 
         Args:
             compare: Writes the pages of a sweep's folder, with or without the paper's page.
-            merge: Merges the runs of its jobs, by their folders, into one in the sweep's folder.
             complete: Whether every job was started; a job without a record then counts as failed.
-
-        Raises:
-            UserError: If the jobs are not parts of one disabling sweep.
         """
         records = final_records(read_records(self.records), self.count if complete else None)
         if records:
@@ -189,8 +178,6 @@ class Sweep:
         if missing and not (self.records / INTERRUPTED).exists():
             line = f"Run the missing jobs ({missing} of {jobs}): {resume_command(self.folder)}"
             Console().print(Text(line), soft_wrap=True)
-        if self.merges and complete and not missing:
-            merge(self.folder, [record.folder for record in records])
         return records
 
 
@@ -250,16 +237,14 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
     records = folder / ".sweep" / f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}"
     records.mkdir(parents=True)
     ending = config.get("sweep", {})
-    merges = content["command"] == "analyze" and swept == [_SHARED_BY] and not config.ablation.plan_only
     return Sweep(
         folder,
         records,
         config.get("objective") or "score",
         _count(invocation, config),
         tuple(swept),
-        compares=bool(ending.get("compare", False)) and not merges,
+        compares=bool(ending.get("compare", False)),
         paper=ending.get("paper", False),
-        merges=merges,
     )
 
 

@@ -50,10 +50,10 @@ _LOGGED_INSIDE = (TARGET, "project", "job_type", "init_timeout")
 _FOLDER_NAME = r"\w[\w.=,+ -]*"
 _GROUP = r"[\w*][\w*.-]*"
 _RECORDED = (
-    (r"hydra\.launcher\.(account|partition|qos)|hydra\.sweeper\.(direction|sampler)", r"[\w.,-]+"),
-    (r"hydra\.(launcher|sweeper)\.[\w.]+", r"-?\d{1,9}|auto|None"),
+    (r"hydra\.launcher\.(account|partition|qos)", r"[\w.,-]+"),
+    (r"hydra\.launcher\.[\w.]+", r"-?\d{1,9}|auto|None"),
     (r"hydra\.sweep\.subdir", rf"{_FOLDER_NAME}(/{_FOLDER_NAME})*"),
-    (r"hydra/(launcher|sweeper)", _GROUP),
+    (r"hydra/launcher", _GROUP),
     # Hydra's other settings may hold shell commands, modules to import, addresses or paths.
     (r"hydra([./].*)?", r"(?!)"),
     (r"name|task\.name|model\.name", _FOLDER_NAME),

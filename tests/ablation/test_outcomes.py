@@ -8,7 +8,7 @@ import torch
 from families import HEADS, batch_of, tiny_batch, tiny_model
 
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.outcomes import Outcomes, merge
+from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -53,34 +53,6 @@ def test_a_sweep_of_one_example() -> None:
     one = exact_sweep(model, plan(), [batch.rows(torch.tensor([1]))])
     assert (one.index_N.tolist(), one.label_N.tolist()) == ([1], [1])
     torch.testing.assert_close(one.logits_NVC, whole.logits_NVC[1:2], atol=1e-6, rtol=0)
-
-
-def test_parts_merge_to_the_whole(tmp_path: Path) -> None:
-    model = tiny_model("bert")
-    whole = exact_sweep(model, plan(), batches())
-    halves = {}
-    for layers in ([2, 0], [1]):
-        some = Plan("uniform", 3, HEADS, (*every_head(3, HEADS, layers), *every_layer(3, HEADS, layers)))
-        exact_sweep(model, some, batches()).write(tmp_path / f"{layers[0]}.safetensors", CLASSES)
-        halves[str(layers[0])] = Outcomes.read(tmp_path / f"{layers[0]}.safetensors")
-    merged = merge(halves)
-    assert merged.plan == whole.plan
-    torch.testing.assert_close(merged.logits_NVC, whole.logits_NVC, atol=1e-6, rtol=0)
-
-
-def test_what_does_not_belong_together_is_not_merged() -> None:
-    model = tiny_model("bert")
-    one = exact_sweep(model, plan(), batches())
-    with pytest.raises(UserError, match="No sweeps were given to merge"):
-        merge({})
-    with pytest.raises(UserError, match="differ in their disabling mode"):
-        merge({"one": one, "two": exact_sweep(model, plan("zero"), batches())})
-    with pytest.raises(UserError, match="differ in their examples"):
-        merge({"one": one, "two": exact_sweep(model, plan(), list(batches())[:2])})
-    with pytest.raises(UserError, match="'one' and 'two' come from different models"):
-        merge({"one": one, "two": exact_sweep(tiny_model("bert", seed=5), plan(), batches())})
-    with pytest.raises(UserError, match="'one' and 'two' both disable l00h00"):
-        merge({"one": one, "two": one})
 
 
 def test_a_file_of_something_else(tmp_path: Path) -> None:

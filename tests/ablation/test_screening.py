@@ -24,7 +24,7 @@ from bertsecrets.ablation.arithmetic import OneDnnLinear, by_onednn, prefers_bf1
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.forecast import check_bf16
-from bertsecrets.ablation.outcomes import Outcomes, margins, merge
+from bertsecrets.ablation.outcomes import Outcomes, margins
 from bertsecrets.ablation.pairs import first_order_changes
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
 from bertsecrets.ablation.screening import (
@@ -414,22 +414,6 @@ def test_outcomes_keep_weights_and_estimates(tmp_path: Path) -> None:
     assert read.is_screened
     for name in ("weight_NV", "estimate_NVC", "logits_NVC"):
         assert torch.equal(getattr(read, name), getattr(result, name))
-
-
-def test_screened_parts_merge_with_screened_ones_alone() -> None:
-    model = scaled_model()
-    layers = model.config.num_hidden_layers
-    data = batches()
-    one = screened_sweep(model, plan_of(model, variants=every_head(layers, HEADS, [0])), data, Screening())[0]
-    other = screened_sweep(model, plan_of(model, variants=every_head(layers, HEADS, [1])), data, Screening())[0]
-    whole = merge({"other": other, "one": one})
-    assert [variant.name for variant in whole.plan.variants] == sorted(v.name for v in whole.plan.variants)
-    assert whole.weight_NV is not None
-    assert one.weight_NV is not None
-    assert torch.equal(whole.weight_NV[:, :HEADS], one.weight_NV)
-    exact = exact_sweep(model, plan_of(model, variants=every_head(layers, HEADS, [1])), data)
-    with pytest.raises(UserError, match="differ in their kind of sweep"):
-        merge({"one": one, "exact": exact})
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan")])

@@ -103,7 +103,7 @@ OWN_TASK = [
 @pytest.mark.slow
 def test_every_group_of_the_configuration_composes() -> None:
     annotated = ("dark_secrets", "dark_secrets_minilm", "what_does_bert_look_at", "specialized_heads", "questions")
-    for group in ("task", "model", "trainer", "logger", "callbacks", "data", "experiment", "launcher", "sweeper"):
+    for group in ("task", "model", "trainer", "logger", "callbacks", "data", "experiment", "launcher"):
         for path in sorted((CONF / group).glob("*.yaml")):
             # Neither weights nor a spaCy pipeline need be there for that.
             extra = {"folder": ["model.path=x"], "spacy": ["annotation.pipeline=null"], "file": OWN_TASK}.get(

@@ -1,11 +1,9 @@
 """Disabling sweeps through the doors: at validation time, on a checkpoint, in parts, on two processes."""
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from cli.runs import door, small
@@ -176,39 +174,6 @@ def test_an_analysis_equals_the_last_sweep_of_the_training(swept: Path, analysed
     same(table, last)
     assert not [*analysed.glob("unfinished-*")]
     assert {row.metric for row in rows_in(analysed, Selection)} == {row["metric"] for row in table.rows()}
-
-
-@pytest.mark.slow
-def test_parts_by_layer_merge_to_the_whole(swept: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    arguments = [a for a in analysis(tiny_bert, tmp_path, swept) if not a.startswith("hydra.run")]
-    folder = tmp_path / "sweep"
-
-    def spread(layers: str, *extra: str) -> subprocess.CompletedProcess[str]:
-        sweep = (f"ablation.layer={layers}", f"hydra.sweep.dir={folder}", *extra)
-        return door("analyze", "-m", *arguments, "analysis=disable_heads", *sweep)
-
-    failed = spread("0,3")
-    assert failed.returncode == 1
-    assert "job 1 failed: Layer 3 does not exist" in failed.stdout
-    last = failed.stdout.strip().splitlines()[-1]
-    assert last == f"Run the missing jobs (1 of 2): python -m bertsecrets resume folder={folder}"
-    assert not (folder / "merged").exists()
-    for layers, missing in (("0,1", True), ("0,1,2", False)):
-        result = spread(layers, "resume=true")
-        assert result.returncode == 0, result.stderr
-        assert ("Missing: No part disables heads of layer 2." in result.stdout) == missing
-    merged = AblationTable.read(folder / "merged" / "ablation.parquet")
-    same(AblationTable.read(analysed / "ablation.parquet"), merged)
-    one, two = (
-        HeadTable.read(path / "heads.parquet").grid("ablation", "f1_uniform", "checkpoint", 24)[0]
-        for path in (analysed, folder / "merged")
-    )
-    np.testing.assert_array_equal(one, two)
-    scores = [json.loads((path / "scores.json").read_text("utf-8"))["sets"] for path in (analysed, folder / "merged")]
-    assert scores[0] == scores[1]
-    again = spread("0,1,2", "resume=true")
-    assert "3 skipped" in again.stdout
-    assert f"The run in '{folder}/merged' is already finished" in again.stdout
 
 
 @pytest.mark.slow

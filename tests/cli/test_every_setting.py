@@ -51,7 +51,6 @@ _GROUPS = {
         "measure",
         "experiment",
         "launcher",
-        "sweeper",
     ),
     "analyze": ("analysis", "annotation", "measure"),
 }

@@ -5,13 +5,12 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import create_autospec
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from huggingface_hub import HfApi, ModelCard, RepoUrl
+from huggingface_hub import ModelCard
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from pyarrow.csv import read_csv
@@ -23,7 +22,6 @@ from bertsecrets.cli import export
 from bertsecrets.cli.composition import check
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
-from bertsecrets.models import hub
 from bertsecrets.models.classifier import RECORD
 from bertsecrets.results.files import check_new_folder
 from bertsecrets.settings import CONF
@@ -252,55 +250,3 @@ def test_jobs_of_a_sweep_do_not_write_to_one_folder(tmp_path: Path) -> None:
                 check(invocation)
         else:
             check(invocation)
-
-
-@pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> HfApi:
-    """The hub's client, of a user ``me`` who may write, with nothing behind it."""
-    stub = create_autospec(HfApi, instance=True)
-    stub.whoami.return_value = {"name": "me", "orgs": [{"name": "lab"}], "auth": {"accessToken": {"role": "write"}}}
-    stub.create_repo.return_value = RepoUrl("https://huggingface.co/me/mine")
-    monkeypatch.setattr(hub, "HfApi", lambda: stub)
-    monkeypatch.setattr(hub, "get_token", lambda: "token")
-    monkeypatch.setattr(hub, "hub_is_reachable", lambda: True)
-    return stub  # type: ignore[no-any-return]
-
-
-def test_the_folder_is_uploaded_to_a_private_repository(
-    run: Path, tmp_path: Path, configure: Configure, api: HfApi, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "model"
-    export.export_model(configure(f"folder={folder}", f"checkpoint={run}", "push_to_hub=me/mine"))
-    api.create_repo.assert_called_once_with("me/mine", private=True, exist_ok=True)  # type: ignore[attr-defined]
-    (call,) = api.upload_folder.call_args_list  # type: ignore[attr-defined]
-    assert (call.kwargs["repo_id"], call.kwargs["folder_path"]) == ("me/mine", folder)
-    assert 'from_pretrained("me/mine")' in (folder / "README.md").read_text("utf-8")
-    assert "Hub: https://huggingface.co/me/mine" in capsys.readouterr().out
-
-
-def test_an_upload_that_fails_keeps_the_folder(run: Path, tmp_path: Path, configure: Configure, api: HfApi) -> None:
-    api.upload_folder.side_effect = ConnectionError("the line is dead")  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match=r"could not be uploaded to 'me/mine' \(the line is dead\); upload it later"):
-        export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}", "push_to_hub=me/mine"))
-    assert (tmp_path / "model" / "model.safetensors").is_file()
-
-
-def test_what_keeps_an_upload_from_working_is_told_before_any_work(
-    api: HfApi, tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def told(repo: str) -> str:
-        with pytest.raises(UserError) as error:
-            export.export_model(configure(f"folder={tmp_path / 'model'}", "checkpoint=nowhere", f"push_to_hub={repo}"))
-        return str(error.value)
-
-    assert "is not the name of a repository" in told("a/b/c")
-    assert "give me or lab as the owner" in told("other/mine")
-    api.whoami.return_value["auth"]["accessToken"]["role"] = "read"  # type: ignore[attr-defined]
-    assert "needs a token with write access" in told("lab/mine")
-    api.whoami.side_effect = OSError("Invalid user token")  # type: ignore[attr-defined]
-    assert "does not confirm the login (Invalid user token)" in told("me/mine")
-    monkeypatch.setattr(hub, "hub_is_reachable", lambda: False)
-    assert "which does not answer" in told("me/mine")
-    monkeypatch.setattr(hub, "get_token", lambda: None)
-    assert "needs a login to the Hugging Face hub; run `hf auth login`" in told("me/mine")
-    assert not list(tmp_path.iterdir())

@@ -38,7 +38,7 @@ def test_an_unknown_command_prints_the_usage_and_the_nearest_name(tmp_path: Path
     assert result.returncode == 1
     assert result.stderr.startswith("usage: python -m bertsecrets <command>")
     assert result.stderr.endswith(
-        "error: Unknown command 'trian'; did you mean 'train'? Valid names: analyze, compare, export, gallery, merge, "
+        "error: Unknown command 'trian'; did you mean 'train'? Valid names: analyze, compare, export, "
         "plan, report, resume, train, view, workspace.\n"
     )
     for arguments in ([], ["--help"]):

@@ -94,7 +94,7 @@ def test_other_command_lines_are_left_alone(arguments: list[str]) -> None:
 
 def test_an_experiment_is_run_on_own_data_if_the_task_is_named(reviews: Path) -> None:
     given = ["experiment=questions_quick", "task=own", "data=csv", f"data.path='{reviews}'", "data.text=review"]
-    assert "task.name='my_reviews'" in completed(*given, "data.label=verdict")
+    assert "task.name=my_reviews" in completed(*given, "data.label=verdict")
 
 
 def test_the_shown_configuration_is_that_of_the_run(reviews: Path) -> None:

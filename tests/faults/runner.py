@@ -14,14 +14,12 @@ MOST_BYTES = 3 << 30
 """Memory that no case may use, the imports of half a gigabyte included."""
 
 _HYDRA = (".hydra/*.yaml", "train.log", "analyze.log")
-_PLACES = re.compile(r"\{(folder|model|data|run|second|analysis|layer0|layer1|random|mean)\}")
+_PLACES = re.compile(r"\{(folder|model|data|run|second|analysis|random|mean)\}")
 _RUNS = {
     "run": train(),
     "second": train(seed=2),
     "random": train(init="random_normal"),
     "analysis": analyze(analysis="disable_heads"),
-    "layer0": analyze(analysis="disable_heads", ablation__layer=0),
-    "layer1": analyze(analysis="disable_heads", ablation__layer=1),
     "mean": analyze(analysis="disable_heads", ablation__layer=1, ablation__mode="mean"),
 }
 """The finished runs that cases share, by name."""

@@ -59,7 +59,6 @@ OUT = "{folder}/out"
 OTHERS = {
     "train": train(hydra__run__dir="{run}", seed=7),
     "analyze": analyze(hydra__run__dir="{run}"),
-    "merge": ("merge", "runs={analysis}", "hydra.run.dir={run}"),
     "compare": ("compare", "runs=[{run}]", "hydra.run.dir={run}"),
 }
 FOLDERS = ("checkpoints", "csv", "tokenizer", ".hydra", "figures", "predictions")

@@ -176,7 +176,6 @@ OUTSIDE = [
     resumed(
         "save", r"asks to write or send .*\(save=out\), or continue without it \(save=null\)", yaml_keys(save="out")
     ),
-    resumed("upload", "push_to_hub=stranger/model", yaml_keys(save="out", push_to_hub="stranger/model")),
     resumed("without-save", "Report:", yaml_keys(save="out"), words=(*_RESUME, "save=null"), status=0),
     resumed(
         "offline",

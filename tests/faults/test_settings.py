@@ -30,7 +30,6 @@ REFUSED: dict[str, dict[str, str]] = {
         "+measure.drift.pading=exclude": "Unknown key 'measure.drift.pading'; did you mean 'padding'",
         "ablation.group_size=99999999999999999999": "ablation.group_size is 99999999999999999999",
         "callbacks=prune callbacks.prune.keep=1000": "callbacks.prune.keep is 1000, but the model has 72 heads",
-        "push_to_hub=a/b": "push_to_hub uploads the folder that save= writes",
         "~nothing": "Unknown config key 'nothing'",
         "~callbacks.nothing": "Unknown config key 'callbacks.nothing'",
         "task=": "Unknown task ''",

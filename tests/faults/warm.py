@@ -30,7 +30,6 @@ MODULES = (
     "transformers.models.bert.tokenization_bert",
     "bertsecrets.cli.analyze",
     "bertsecrets.cli.command_line",
-    "bertsecrets.cli.merge",
     "bertsecrets.cli.pages",
     "bertsecrets.cli.train",
     "bertsecrets.patterns.measure",

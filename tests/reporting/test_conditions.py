@@ -48,10 +48,7 @@ SWEEPS = [{"seed": seed, "ablation": {"sweep": sweep, "mode": "uniform"}} for se
         ([*SWEEPS, {"ablation": {"sweep": "screened", "mode": "uniform"}}], ["ablation.sweep"]),
         # What changes no number is no condition.
         (
-            [
-                {"seed": seed, "save": save, "overwrite": save is None, "push_to_hub": save}
-                for seed, save in enumerate((None, "model"))
-            ],
+            [{"seed": seed, "save": save, "overwrite": save is None} for seed, save in enumerate((None, "model"))],
             [],
         ),
         (

@@ -73,17 +73,17 @@ def test_the_last_line_says_how_to_run_failed_jobs_again(
     records.mkdir()
     sweep = Sweep(tmp_path / "my sweep", records, "val/accuracy", 2, (), compares=False, paper=False)
     JobRecord(0, ["seed=1"], "a", FINISHED, seconds=1.0).write(records)
-    sweep.close(ignore, ignore, complete=False)
+    sweep.close(ignore, complete=False)
     printed = capsys.readouterr().out
     assert "1 finished, 0 skipped, 0 failed, 1 not started" in printed
     assert printed.splitlines()[-1].startswith("Run the missing jobs (1 of 2): ")
     # A job that was cancelled before it began has no record.
-    sweep.close(ignore, ignore)
+    sweep.close(ignore)
     printed = capsys.readouterr().out
     assert "job 1 failed: its process ended without reporting a result" in printed
     assert "1 finished, 0 skipped, 1 failed" in printed
     JobRecord(1, ["seed=2"], "b", RUNNING).write(records)
-    sweep.close(ignore, ignore)
+    sweep.close(ignore)
     assert capsys.readouterr().out.splitlines()[-1] == (
         "Run the missing jobs (1 of 2): python -m bertsecrets resume folder='my sweep'"
     )
@@ -101,7 +101,7 @@ def test_after_an_interruption_every_job_is_counted_by_what_became_of_it(
     JobRecord(2, ["seed=3"], str(tmp_path / "c"), RUNNING, "interrupted.", 3.0).write(tmp_path)
     JobRecord(3, ["seed=4"], "d", NOT_STARTED).write(tmp_path)
     sweep.interrupt(signal.SIGINT)
-    records = sweep.close(ignore, ignore, complete=False)
+    records = sweep.close(ignore, complete=False)
     assert [record.status for record in records] == [FINISHED, FINISHED, FAILED, NOT_STARTED]
     printed = capsys.readouterr().out
     assert "job 2 failed: interrupted." in printed
@@ -129,36 +129,6 @@ def test_the_number_of_jobs_is_known_before_the_first(settings: list[str], count
     invocation = parse_arguments(command, CONF, "train")
     assert invocation is not None
     assert open_sweep(invocation, check(invocation), command).count == count
-
-
-@pytest.mark.parametrize(
-    ("settings", "merges"),
-    [
-        (["ablation.layer=0,1"], True),
-        (["ablation.layer=[0,1],2"], True),
-        (["ablation.layer=0,1", "ablation.mode=zero,mean"], False),
-        (["ablation.layer=0,1", "ablation.plan_only=true"], False),
-        (["seed=1,2"], False),
-    ],
-)
-def test_jobs_for_layers_alone_are_parts_of_one_sweep(settings: list[str], merges: bool, tmp_path: Path) -> None:
-    command = ["-m", "checkpoint=initial", "analysis=disable", *settings, f"hydra.sweep.dir={tmp_path / 'sweep'}"]
-    invocation = parse_arguments(command, CONF, "analyze")
-    assert invocation is not None
-    assert open_sweep(invocation, check(invocation), command).merges == merges
-
-
-def test_parts_are_merged_once_all_are_there(tmp_path: Path) -> None:
-    merged: list[list[str]] = []
-    sweep = Sweep(tmp_path, tmp_path, "score", 2, ("ablation.layer",), compares=False, paper=False, merges=True)
-    JobRecord(0, ["ablation.layer=0"], "a", SKIPPED, "already finished").write(tmp_path)
-    JobRecord(1, ["ablation.layer=1"], "b", FAILED, "the disk is full.").write(tmp_path)
-    sweep.close(ignore, lambda _, folders: merged.append(list(folders)))
-    JobRecord(1, ["ablation.layer=1"], "b", FINISHED).write(tmp_path)
-    sweep.close(ignore, lambda _, folders: merged.append(list(folders)), complete=False)
-    assert not merged
-    sweep.close(ignore, lambda _, folders: merged.append(list(folders)))
-    assert merged == [["a", "b"]]
 
 
 def test_only_processes_of_this_machine_are_asked_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

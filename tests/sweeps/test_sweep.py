@@ -174,18 +174,6 @@ def test_jobs_run_at_the_same_time(tiny_bert: Path, tmp_path: Path) -> None:
     assert "2 finished, 0 skipped, 0 failed" in result.stdout
 
 
-@pytest.mark.slow
-def test_optuna_gets_the_objective(tiny_bert: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "sweep"
-    searched = "optimizer.learning_rate=interval(1e-5, 1e-3)"
-    result = sweep(tiny_bert, folder, searched, "sweeper=optuna", "hydra.sweeper.n_trials=2", "objective=val/accuracy")
-    assert result.returncode == 0, result.stderr
-    best = float(yaml.safe_load((folder / "optimization_results.yaml").read_text())["best_value"])
-    scores = [json.loads(path.read_text())["sets"]["val"]["model"]["accuracy"] for path in folder.glob("*/scores.json")]
-    assert len(scores) == 2
-    assert best == pytest.approx(max(scores))
-
-
 SBATCH = """#!/usr/bin/env bash
 # In place of Slurm: run every task of the array here, with the variables that Slurm sets.
 cp "$1" "$SLURM_TRIAL/script.sh"

@@ -78,16 +78,13 @@ def test_a_usual_sweep_brings_data() -> None:
             "hydra.launcher.n_jobs=-1",
             "hydra.launcher.ray.init.address=auto",
             "hydra.launcher.ray.remote.num_gpus=1",
-            "hydra.sweeper.sampler=gp",
             "hydra.launcher.mem_gb=null",
             "hydra.launcher.partition='gpu,long-jobs'",
             "hydra.mode=MULTIRUN",
-            "hydra.sweeper.direction=maximize",
             "prune.scores=[exact,-drift/cosine]",
             "logger.wandb.mode=offline",
             "logger.wandb.project=heads",
             "save=null",
-            "hydra.sweeper.n_trials=3",
             "optimizer.learning_rate=tag(log, interval(1e-5, 1e-3))",
             "~callbacks.capture",
         ],
@@ -167,7 +164,6 @@ def test_the_folder_itself_is_no_foreign_path(tmp_path: Path) -> None:
     "argument",
     [
         "save=models/${name}",
-        "push_to_hub=stranger/model",
         "folder=x",
         "project=stranger/project",
         "run=/elsewhere/run",
@@ -197,7 +193,6 @@ RECORDED = OmegaConf.create(
     {
         "name": "their-run",
         "save": "/elsewhere/x",
-        "push_to_hub": None,
         "report": {"heads": 6},
         "logger": {
             "wandb": {

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from bertsecrets.results.ablation_table import AblationTable
 from tools.slurm.cluster import cluster, missing
 
 pytestmark = [
@@ -161,30 +160,6 @@ def test_jobs_that_are_not_accepted_end_the_sweep_in_one_sentence(environment: d
         assert sweep.returncode == 1
         assert f"error: Slurm does not accept the jobs ({reason}" in output
         assert "Traceback" not in output
-
-
-def test_one_disabling_sweep_is_shared_by_jobs_and_merged(environment: dict[str, str], tmp_path: Path) -> None:
-    local_scores(tmp_path / "runs", seeds="1")
-    (run,) = tmp_path.glob("runs/*-s1-*")
-    settings = (f"checkpoint={run}", "analysis=disable", "logger=none", "progress=false", "report.figures=0")
-    whole, folder = tmp_path / "whole", tmp_path / "shared"
-    command = [sys.executable, "analyze.py", *settings, f"hydra.run.dir={whole}", "ablation.sweep=exact"]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, timeout=600)
-    layers = ("ablation.layer=[0,1,2],[3,4,5]", f"hydra.sweep.dir={folder}", "ablation.sweep=exact")
-    sweep = begin(environment, "analyze.py", *settings, *layers)
-    slurm(environment, "scancel", running(environment)[-1])
-    output, _ = sweep.communicate(timeout=600)
-    assert sweep.returncode == 1
-    assert not (folder / "merged").exists()
-    command = [sys.executable, *output.strip().splitlines()[-1].partition(": python ")[2].split()]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=600)
-    rows = [
-        sorted(AblationTable.read(path / "ablation.parquet").rows(), key=lambda row: (row["metric"], row["variant"]))
-        for path in (whole, folder / "merged")
-    ]
-    assert len(rows[0]) == len(rows[1]) > 0
-    for one, other in zip(*rows, strict=True):
-        assert repr(other) == repr(one)
 
 
 def test_jobs_on_a_full_disk_say_so_and_finish_once_there_is_room(
