@@ -269,9 +269,7 @@ def _fine_tuned(models: Studied, group: Group) -> Iterator[Line]:
     """The models of a group fine-tuned with gates, or without some heads."""
     for experiment, (how, column) in _LEARNED.items():
         views = {
-            model.seed: (model, view)
-            for model in group.models
-            if (view := model.view(experiment, lambda view, column=column: view.has(column))) is not None  # type: ignore[misc]
+            model.seed: (model, view) for model in group.models if (view := model.view(experiment, column)) is not None
         }
         if not views:
             continue
@@ -306,9 +304,9 @@ def kept_by_role(models: Studied) -> Iterator[Line]:
     """How many heads with each role of Voita et al. (2019) remain when gates close others, for each model with both."""
     for group in models.tuned:
         for model in group.models:
-            roles = model.view("voita_roles", lambda view: view.has(PREVIOUS))
-            shut = model.view("causal_gates", lambda view: view.has("pushed_shut"))
-            learned = model.view("gates", lambda view: view.has(GATE))
+            roles = model.view("voita_roles", PREVIOUS)
+            shut = model.view("causal_gates", "pushed_shut")
+            learned = model.view("gates", GATE)
             gates_of = [view.value(name) for view, name in ((shut, "pushed_shut"), (learned, GATE)) if view is not None]
             if roles is None or not gates_of:
                 continue

@@ -145,11 +145,6 @@ def versions_in_words(runs: Sequence[FinishedRun]) -> list[str]:
     ]
 
 
-def dependences(entries: Sequence[Entry]) -> list[str]:
-    """Each statement followed by the sentences on what it depends on."""
-    return [f"{entry.statement.statement} {sentence}" for entry in entries for sentence in depends_on(entry)]
-
-
 def unlearned_in_words(models: Studied) -> list[str]:
     """A sentence on the models that do not significantly beat the majority baseline; empty if all do."""
     tuned = subjects(models, "tuned")
@@ -232,7 +227,10 @@ def statement_sections(entries: Sequence[Entry]) -> list[Section]:
         ),
         Section(
             "By model and task",
-            paragraphs=dependences(entries) or ["No statement significantly holds in one model and fails in another."],
+            paragraphs=[
+                f"{entry.statement.statement} {sentence}" for entry in entries for sentence in depends_on(entry)
+            ]
+            or ["No statement significantly holds in one model and fails in another."],
             tables=[by_subject(entries, links)],
         ),
         *map(_section, entries),

@@ -77,10 +77,10 @@ class Model(FinishedRun):
         trained = self.parts[0].config.get("trained") or {}
         return str(trained.get("folder") or self.parts[0].source)
 
-    def view(self, experiment: str, ready: Ready) -> MeasureView | None:
-        """The first view of an experiment for which ``ready`` is true."""
+    def view(self, experiment: str, *columns: str, ready: Ready = lambda view: True) -> MeasureView | None:
+        """The first view of an experiment with given columns for which ``ready`` is true."""
         views = (part.experiments[experiment][1] for part in self.parts if experiment in part.experiments)
-        return next((view for view in views if ready(view)), None)
+        return next((view for view in views if all(map(view.has, columns)) and ready(view)), None)
 
 
 def analysis_command(checkpoint: str, settings: str) -> str:
@@ -138,10 +138,7 @@ class Group(Condition):
 
     def views(self, experiment: str, *columns: str, ready: Ready = lambda view: True) -> list[MeasureView]:
         """An experiment's views with given columns, one per learner that has them."""
-
-        views = (
-            model.view(experiment, lambda view: all(map(view.has, columns)) and ready(view)) for model in self.learners
-        )
+        views = (model.view(experiment, *columns, ready=ready) for model in self.learners)
         return [view for view in views if view is not None]
 
     def effects(self, kind: str, mode: str | None = None) -> Effects | None:

@@ -170,6 +170,15 @@ class Page:
         differs = settings.model and settings.model not in model_names
         # The rate is controlled over all statements, not a subset.
         cells = [cell for entry in entries for cell in entry.cells] if every and not self.names else []
+        answered, all_sections = list[str](), list[Section]()
+        if name := settings.overview:
+            told = sum(section.summary not in ("", UNTOLD, UNMEASURED) for section in parts)
+            answered = [f"{told} of {len(parts)} {name}s {'has' if told == 1 else 'have'} an answer from these runs."]
+            rows = [[section.title, section.summary or "see its tables"] for section in parts]
+            # The summary is the first section.
+            links = [f"#section-{index + 2}" for index in range(len(parts))]
+            table = Table([name, "answer"], rows, f"Each {name} and its answer", links=links)
+            all_sections = [Section(f"All {name}s", tables=[table], unfolded=True)]
         report = Report(
             title=(answer(entries) if every else "") or settings.title,
             subtitle=f"{settings.citation}, from {len(runs)} run{'s' * (len(runs) > 1)}",
@@ -179,7 +188,7 @@ class Page:
                 *([("seeds", ", ".join(map(str, seeds)))] if seeds else []),
             ],
             notes=[
-                *([_answered(settings.overview, parts)] if settings.overview else []),
+                *answered,
                 *(counts_in_words(entries) if entries else []),
                 *([expected_false([(cell.p_value, cell.over_seeds) for cell in cells])] if cells else []),
                 *unlearned_in_words(models),
@@ -189,7 +198,7 @@ class Page:
                 *left_out(unfinished),
             ],
             sections=[
-                *(_overview(settings.overview, parts) if settings.overview else []),
+                *all_sections,
                 *parts,
                 *(statement_sections(in_order) if every else []),
                 Section("How to read this page", paragraphs=[*settings.reading, *([] if every else [_VERDICTS])]),
@@ -283,20 +292,6 @@ def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
         told.append(several if len(verdicts) > 1 else f"“{entries[0].statement.statement}” {verdicts[0]}")
     untold = UNTOLD if any(map(_measured, entries)) else next(iter(summaries), "")
     return "; ".join(told) or untold
-
-
-def _answered(name: str, sections: Sequence[Section]) -> str:
-    """A sentence on how many sections have an answer."""
-    told = sum(section.summary not in ("", UNTOLD, UNMEASURED) for section in sections)
-    return f"{told} of {len(sections)} {name}s {'has' if told == 1 else 'have'} an answer from these runs."
-
-
-def _overview(name: str, sections: Sequence[Section]) -> list[Section]:
-    rows = [[section.title, section.summary or "see its tables"] for section in sections]
-    # The summary is the first section.
-    links = [f"#section-{index + 2}" for index in range(len(sections))]
-    table = Table([name, "answer"], rows, f"Each {name} and its answer", links=links)
-    return [Section(f"All {name}s", tables=[table], unfolded=True)]
 
 
 def read_page(path: Path, *, functions: bool = False) -> Page:

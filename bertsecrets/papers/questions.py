@@ -118,11 +118,19 @@ def numbers(
         "95 % interval": f"{{low:{form}}} to {{high:{form}}}",
         "over": "{over}",
     }
+    blocks = []
+    for name in dict.fromkeys(line["group"] for line in lines) if figure else ():
+        rows = [IntervalRow(of["name"], of["value"], of["low"], of["high"]) for of in lines if of["group"] == name]
+        if len(rows) > 1:
+            note = "lines: 95 % intervals over seeds and examples, or over examples with one seed"
+            drawn = interval_rows(rows, title=figure["title"], unit=figure["unit"], note=note)
+            caption_of = f"{figure['title']}, {name}."
+            blocks.append(FigureBlock(f"{figure['name']}_{name}", drawn, caption_of, "Dots with intervals."))
     # Without a control, there is no difference to test.
     measured = not paired or len({line["name"] for line in lines}) > len({line["group"] for line in lines})
     return Section(
         tables=tables(lines, columns, caption),
-        figures=_of_controls(lines, **figure) if figure else [],
+        figures=blocks,
         summary=in_few_words({name: "; ".join(words) for name, words in answers.items()}, measured=measured),
     )
 
@@ -167,18 +175,6 @@ def option_of(group: Group) -> str:
     return ""
 
 
-def _of_controls(lines: Sequence[Line], name: str, title: str, unit: str) -> list[FigureBlock]:
-    """Dots with intervals of each group of models with its controls."""
-    blocks = []
-    for group in dict.fromkeys(line["group"] for line in lines):
-        rows = [IntervalRow(of["name"], of["value"], of["low"], of["high"]) for of in lines if of["group"] == group]
-        if len(rows) > 1:
-            note = "lines: 95 % intervals over seeds and examples, or over examples with one seed"
-            figure = interval_rows(rows, title=title, unit=unit, note=note)
-            blocks.append(FigureBlock(f"{name}_{group}", figure, f"{title}, {group}.", "Dots with intervals."))
-    return blocks
-
-
 def blocked(models: Studied, token: str, meanings: Mapping[str, str]) -> Section | None:
     """The score with attention to or from a token blocked in all heads, over seeds; None if no run blocked it.
 
@@ -214,7 +210,7 @@ def groups_by_seed(models: Studied) -> Iterator[Line]:
     """
     for group in models.tuned:
         for model in group.learners:
-            view = model.view("ablation", lambda view: bool(_tested_groups(view)))
+            view = model.view("ablation", ready=lambda view: bool(_tested_groups(view)))
             rows = [] if view is None else _tested_groups(view)
             if not rows:
                 continue

@@ -261,7 +261,7 @@ def most_relevant(models: Studied, confident: float) -> Iterator[Line]:
     for group in models.tuned:
         model = group.models[0]
         views = {
-            name: model.view(name, lambda view, column=column: view.has(column))  # type: ignore[misc]
+            name: model.view(name, column)
             for name, column in (("relevance", "relevance"), ("confidence", "confidence"), ("voita_roles", PREVIOUS))
         }
         found = {name: view for name, view in views.items() if view is not None}
@@ -294,7 +294,7 @@ def best_of_relations(models: Studied) -> Iterator[Line]:
     first: dict[str, tuple[str, int | None, MeasureView]] = {}
     for group in usual:
         for model in group.models:
-            if (view := model.view("voita_roles", lambda view: view.has(PREVIOUS))) is not None:
+            if (view := model.view("voita_roles", PREVIOUS)) is not None:
                 first.setdefault(group.name, (group.name, model.seed, view))
     for name, seed, view in [*before, *first.values()]:
         for column, baseline in judged_relations(view).items():

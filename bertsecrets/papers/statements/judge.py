@@ -394,14 +394,6 @@ def _verdict(statement: Statement, finding: Finding, p: float) -> tuple[str, str
     return (UNTOLD, statement.one_sided) if statement.one_sided else (FAILS, "")
 
 
-def single_verdicts(statement: Statement, cell: Cell) -> list[str]:
-    """The verdict from each seed's own interval."""
-    if cell.finding is None or len(cell.finding.readings) < 2:
-        return []
-    alone = [statement.test.judge([reading]) for reading in cell.finding.readings]
-    return [_verdict(statement, finding, finding.p_value)[0] for finding in alone]
-
-
 def depends_on(entry: Entry) -> list[str]:
     """Sentences on whether a statement depends on the model, the task or the seed; only if both verdicts are
     significant.
@@ -420,7 +412,9 @@ def depends_on(entry: Entry) -> list[str]:
             f"It depends on the model or the task (these runs do not show which): {_contrast(yes, no, 'subject')}."
         )
     for cell in entry.cells:
-        verdicts = single_verdicts(entry.statement, cell)
+        readings = () if cell.finding is None or len(cell.finding.readings) < 2 else cell.finding.readings
+        alone = [entry.statement.test.judge([reading]) for reading in readings]
+        verdicts = [_verdict(entry.statement, finding, finding.p_value)[0] for finding in alone]
         if HOLDS in verdicts and FAILS in verdicts:
             sentences.append(
                 f"It depends on the seed ({cell.subject}): {verdicts.count(HOLDS)} of {len(verdicts)} seeds show on "

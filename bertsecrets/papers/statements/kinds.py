@@ -243,29 +243,27 @@ class SomeHead(SumTest):
     (Bonferroni).
 
     Args:
-        or_columns: Further columns, if measured; the highest (or lowest) of a head's columns counts.
+        or_columns: Further columns, if measured; the highest of a head's columns counts.
         layers: The layers whose heads count.
         rank: Rank, from 1.
-        lowest: Whether to count from the lowest.
     """
 
     or_columns: list[str] = Field(default=[], description="a list of columns, <measure>/<column>")
     layers: Layers = Field(default="all", description="a name of layers")
     rank: int = Field(default=1, ge=1, description="a whole number from 1")
-    lowest: bool = Field(default=False, description="true or false")
 
     @property
     def columns(self) -> Sequence[str]:
         return (*listed(self.column), *self.or_columns)
 
     def reading(self, sheet: Sheet) -> Reading:
-        grid, sign = self.total(sheet), -1.0 if self.lowest else 1.0
-        value_LH, stderr_LH, tests, count = sign * grid.value_LH, grid.stderr_LH, grid.tests, grid.count
+        grid = self.total(sheet)
+        value_LH, stderr_LH, tests, count = grid.value_LH, grid.stderr_LH, grid.tests, grid.count
         for alternative in filter(None, map(sheet.found, self.or_columns)):
             tests += alternative.tests
-            farther_LH = sign * alternative.value_LH > value_LH
-            value_LH = np.where(farther_LH, sign * alternative.value_LH, value_LH)
-            stderr_LH = np.where(farther_LH, alternative.stderr_LH, stderr_LH)
+            higher_LH = alternative.value_LH > value_LH
+            value_LH = np.where(higher_LH, alternative.value_LH, value_LH)
+            stderr_LH = np.where(higher_LH, alternative.stderr_LH, stderr_LH)
         counted_LH = (
             np.isfinite(value_LH) & np.isin(np.arange(len(value_LH)), layers_of(self.layers, value_LH))[:, None]
         )
@@ -278,7 +276,7 @@ class SomeHead(SumTest):
         value, low, high = (
             np.sort((value_LH + factor * stderr_LH)[counted_LH])[-self.rank] for factor in (0.0, -reach, reach)
         )
-        return Reading(float(sign * value), float(max(high - value, value - low) / REACH), count, detail)
+        return Reading(float(value), float(max(high - value, value - low) / REACH), count, detail)
 
 
 _OF_CORRELATIONS = (-1.0, 1.0)

@@ -212,12 +212,11 @@ class Sheet:
             table = run.experiments[measure][1].rows.select(column=name, stage=TRAINING).table
             table = table.filter(pc.is_valid(table["head"]))
             if table.num_rows:
-                layer_N, head_N = (table[key].to_numpy().astype(np.int64) for key in ("layer", "head"))
-                total_LH = np.zeros((layer_N.max() + 1, head_N.max() + 1))
-                count_LH = total_LH.copy()
-                np.add.at(total_LH, (layer_N, head_N), table["value"].to_numpy())
-                np.add.at(count_LH, (layer_N, head_N), 1)
-                return Grid(total_LH / np.where(count_LH, count_LH, np.nan), np.full(total_LH.shape, np.nan), 0)
+                means = table.group_by(["layer", "head"]).aggregate([("value", "mean")])
+                layer_N, head_N = (means[key].to_numpy().astype(np.int64) for key in ("layer", "head"))
+                value_LH = np.full((layer_N.max() + 1, head_N.max() + 1), np.nan)
+                value_LH[layer_N, head_N] = means["value_mean"].to_numpy()
+                return Grid(value_LH, np.full_like(value_LH, np.nan), 0)
         # It cannot be computed afterwards.
         raise LackingError(f"the column {column} by head during training", "")
 

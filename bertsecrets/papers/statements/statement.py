@@ -135,11 +135,19 @@ def read_statement(path: Path) -> Statement:
     """
     section = f"statement {path.stem}"
     values = read_keys(path, "statement")
-    test = values.get("test")
+    test: Any = values.get("test")
     kind = _kind(section, test.get("kind") if isinstance(test, Mapping) else None, path)
     if bool(values.get("quote")) == bool(values.get("paraphrase")):
         raise UserError(f"{section}: give either quote (the source's own words) or paraphrase (in your words).")
-    return Statement.read(section, {**values, "name": path.stem, "test": _read_test(section, kind, test)})
+    for pair in kind.one_of:
+        present = [name for name in pair if test.get(name) not in (None, "")]
+        if len(present) != 1:
+            raise UserError(
+                f"{section}: the test has {'both' if present else 'neither'} {pair[0]} {'and' if present else 'nor'} "
+                f"{pair[1]}; give one of them."
+            )
+    read = kind.read(f"{section}: test", test)
+    return Statement.read(section, {**values, "name": path.stem, "test": read})
 
 
 def _kind(section: str, name: object, path: Path) -> type[Test]:
@@ -159,17 +167,6 @@ def _kind(section: str, name: object, path: Path) -> type[Test]:
             return kind
         raise UserError(f"{section}: test.kind '{name}' is not a subclass of Test.")
     raise UserError(f"{section}: test.kind is {shown(name)}; {choices(str(name), KINDS)}.")
-
-
-def _read_test(section: str, kind: type[Test], values: Any) -> Test:
-    for pair in kind.one_of:
-        present = [name for name in pair if values.get(name) not in (None, "")]
-        if len(present) != 1:
-            raise UserError(
-                f"{section}: the test has {'both' if present else 'neither'} {pair[0]} {'and' if present else 'nor'} "
-                f"{pair[1]}; give one of them."
-            )
-    return kind.read(f"{section}: test", values)
 
 
 def check_columns(statements: Iterable[Statement], runs: Iterable[FinishedRun]) -> None:
