@@ -20,7 +20,7 @@ from bertsecrets.present.figures.maps import MapPanel, gallery
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import picked
-from bertsecrets.present.report.content import FigureBlock, Section, block, table
+from bertsecrets.present.report.content import Section, block, table
 from bertsecrets.results.formatting import counted, head_label, listed, number, p_value, with_error
 from bertsecrets.results.views import LEVEL, MeasureView
 
@@ -85,12 +85,7 @@ def section(view: MeasureView) -> Section | None:
         f"outlined: the {len(marked)} highest heads with the verdict “relation”" if marked else "no head is outlined"
     )
 
-    def heads_of(column: str, title: str, caption: str, unit: str) -> FigureBlock:
-        name = "frame_relations" if column == "weight" else f"frame_relations_{column}"
-        value_LH, stderr_LH, _ = view.grid(column)
-        drawn = {"value_LH": value_LH, "stderr_LH": stderr_LH, "count": count_LH, "marked": marked}
-        return block(name, title, heatmap, f"{caption}; {outlined}.", unit=unit, **drawn)
-
+    value_LH, stderr_LH, _ = view.grid("weight")
     tokens = [row.token for row in view.found(Token)]
     pairs = [f"{tokens[pair.query]} → {tokens[pair.key]}" for pair in view.found(LinkedPair)]
     more = len(pairs) - _PAIRS
@@ -106,17 +101,16 @@ def section(view: MeasureView) -> Section | None:
         [*others, _how(links)],
         tables,
         [
-            heads_of(
-                "weight",
+            block(
+                "frame_relations",
                 "Attention along frame relations",
-                "Figure 3 of the paper",
-                "largest weight along a link, mean over sentences",
-            ),
-            heads_of(
-                "over_position",
-                "Attention along frame relations beyond the same distance elsewhere",
-                "The same, minus the head's attention to other positions at the same distance",
-                "difference of weights",
+                heatmap,
+                f"Figure 3 of the paper; {outlined}.",
+                value_LH=value_LH,
+                stderr_LH=stderr_LH,
+                count=count_LH,
+                marked=marked,
+                unit="largest weight along a link, mean over sentences",
             ),
             block(
                 "frame_relations_baselines",

@@ -292,7 +292,7 @@ FRAMES = Case(
         (1, 0): ["+2", "3", "0.600"],
         (2, 1): ["short", "4"],
     },
-    ["frame_relations", "frame_relations_over_position", "frame_relations_baselines", "frame_relations_maps"],
+    ["frame_relations", "frame_relations_baselines", "frame_relations_maps"],
     (0, 1),
     [
         "1 of 4 heads attend along the relation beyond all three explanations",
