@@ -58,8 +58,8 @@ from bertsecrets.task_heads.base import TaskHead
 from bertsecrets.task_heads.choice import ChoiceHead, chooses
 from bertsecrets.task_heads.labels import Answers
 from bertsecrets.task_heads.masked import MaskedHead
+from bertsecrets.task_heads.regression import SIMILARITY
 from bertsecrets.task_heads.sequence import SEQUENCE
-from bertsecrets.task_heads.similarity import SIMILARITY
 from bertsecrets.task_heads.tokens import TokenHead
 
 _PLANS = tuple(kind.plan for kind in COMPONENTS)

@@ -227,7 +227,7 @@ class Neither:
         ("NoRun", "NoRun does not define run; define it in the class."),
         ("Nameless", "Nameless has no name; set the attribute name of its class, a text. (In callbacks.mine.)"),
         ("Finished", "An experiment is called 'finished', which is a file in the run's folder"),
-        ("Texts", "The columns of Texts are ('x',); expected a tuple of bertsecrets.Column."),
+        ("Texts", "The columns of Texts are ('x',); expected a tuple of bertsecrets.Column, with a comma"),
         ("Raises", "could not be built (ValueError: no); check its section."),
         ("Neither", "which is neither an analysis nor a callback; name a subclass of bertsecrets.Analysis or of"),
         ("Fine,+callbacks.mine.evaluation=tset", "callbacks.mine.evaluation is 'tset', which task"),

@@ -12,7 +12,7 @@ from bertsecrets.ablation.plan import Head, Variant, random_groups_like
 from bertsecrets.attention.watch import watch
 from bertsecrets.data.batch import Batch
 from bertsecrets.float64 import float64_device
-from bertsecrets.measures.clusters.divergence import PairwiseDivergence
+from bertsecrets.measures.clusters.geometry import pairwise_divergence
 from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
 from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD
 from bertsecrets.task_heads.metric import Array
@@ -31,13 +31,12 @@ class HeadDistance(Metric):
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
-        self._divergence = PairwiseDivergence()
         self.add_state("total", torch.zeros(num_heads, num_heads, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, attention_HQK: Tensor) -> None:
         """Add one example: the maps of all layers' heads over real tokens only."""
-        divergence_HH = self._divergence(attention_HQK.flatten(1)) / attention_HQK.shape[1]
+        divergence_HH = pairwise_divergence(attention_HQK.flatten(1)) / attention_HQK.shape[1]
         self.total += divergence_HH.to(self.total)
         self.count += 1
 

@@ -166,7 +166,7 @@ def load_models(
         else:
             other = ModelSpec(name="reference", path=keys.reference, family=spec.family)
             reference = load_model(other, task, "pretrained", seed)
-        check_same_size(checkpoint.model, reference, keys.reference)
+        check_same_size(checkpoint.model, reference)
         check_vocabulary(tokenizer, reference.config, keys.reference)
     elif not _is_its_own_origin(path, spec):
         reference = load_model(spec, task, init, seed)

@@ -11,7 +11,7 @@ from bertsecrets.cli.settings import RunSettings
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.sources.base import ALL, HELD_OUT
-from bertsecrets.data.sources.rows import Rows
+from bertsecrets.data.sources.held_out import Rows
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import displayed, write_text
 from bertsecrets.results.run import Run, is_first_process

@@ -4,47 +4,23 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
-import pyarrow as pa
 from filelock import FileLock
 from pydantic import Field
 
 from bertsecrets.data.example import Annotation, Word
 from bertsecrets.data.spacy_pipeline import SpacyPipeline
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import DamagedFileError, read_parquet, write_parquet
+from bertsecrets.results.files import write_text
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import is_first_process
 from bertsecrets.settings import Meaning, Settings
 
 CHUNK = 512
 """Texts annotated between two writes, the most that an interruption can lose."""
-
-_WORD = (
-    ("form", pa.string()),
-    ("start", pa.int32()),
-    ("end", pa.int32()),
-    ("pos", pa.string()),
-    ("head", pa.int32()),
-    ("relation", pa.string()),
-    ("negation", pa.bool_()),
-    ("entity", pa.int32()),
-    ("tag", pa.string()),
-)
-_SCHEMA = pa.schema([("text", pa.int32()), *_WORD])
-
-
-class Pipeline(Protocol):
-    """Finds and annotates the words of texts."""
-
-    @property
-    def identity(self) -> str:
-        """A string that changes whenever an annotation could change."""
-
-    def annotate(self, texts: Sequence[str]) -> list[Annotation]:
-        """The annotation of each text; raises UserError if the pipeline cannot annotate."""
 
 
 class Annotator:
@@ -59,7 +35,7 @@ class Annotator:
         progress: Whether to show a progress bar, on the first process.
     """
 
-    def __init__(self, pipeline: Pipeline, folder: Path, progress: bool = True) -> None:
+    def __init__(self, pipeline: SpacyPipeline, folder: Path, progress: bool = True) -> None:
         self.pipeline = pipeline
         self.folder = folder
         self.progress = progress
@@ -73,20 +49,17 @@ class Annotator:
         with progress_over(len(distinct), "annotation", visible, unit="text") as advance:
             for start in range(0, len(distinct), CHUNK):
                 chunk = distinct[start : start + CHUNK]
-                annotations.update(zip(chunk, self._chunk(chunk), strict=True))
+                digest = hashlib.sha256(json.dumps([self.pipeline.identity, *chunk]).encode()).hexdigest()
+                path = self.folder / f"{digest[:32]}.json"
+                if not path.is_file():
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    with FileLock(path.with_suffix(".lock")):
+                        # Another process may have written it in the meantime.
+                        if not path.is_file():
+                            write_annotations(path, self.pipeline.annotate(chunk))
+                annotations.update(zip(chunk, read_annotations(path), strict=True))
                 advance(len(chunk))
         return [annotations[text] for text in texts]
-
-    def _chunk(self, texts: Sequence[str]) -> list[Annotation]:
-        digest = hashlib.sha256(json.dumps([self.pipeline.identity, *texts]).encode()).hexdigest()
-        path = self.folder / f"{digest[:32]}.parquet"
-        if not path.is_file():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(path.with_suffix(".lock")):
-                # Another process may have written it in the meantime.
-                if not path.is_file():
-                    write_annotations(path, self.pipeline.annotate(texts))
-        return read_annotations(path, len(texts))
 
 
 class AnnotationConfig(Settings):
@@ -116,34 +89,23 @@ def make_annotator(config: Mapping[str, Any], progress: bool = True) -> Annotato
     settings = AnnotationConfig.read("annotation", config)
     if settings.pipeline is None:
         return None
-    folder = Path(settings.cache_dir).expanduser() if settings.cache_dir else _default_folder()
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = Path(settings.cache_dir or f"{caches}/bertsecrets/annotations").expanduser()
     return Annotator(SpacyPipeline(settings.pipeline, settings.processes), folder, progress)
 
 
 def write_annotations(path: Path, annotations: Sequence[Annotation]) -> None:
-    """Write the words of each text as Parquet, one row per word; frames are not written.
+    """Write the words of each text as JSON; frames are not written.
 
     Raises:
         UserError: If the disk is full.
     """
-    rows = [(number, word) for number, annotation in enumerate(annotations) for word in annotation.words]
-    columns: dict[str, list[object]] = {"text": [number for number, _ in rows]}
-    columns |= {name: [getattr(word, name) for _, word in rows] for name, _ in _WORD}
-    write_parquet(path, pa.table(columns, schema=_SCHEMA))
+    write_text(path, json.dumps([[astuple(word) for word in annotation.words] for annotation in annotations]))
 
 
-def read_annotations(path: Path, count: int) -> list[Annotation]:
-    """The annotations of ``count`` texts; raises UserError if the file cannot be read."""
+def read_annotations(path: Path) -> list[Annotation]:
+    """The annotation of each text; raises UserError if the file cannot be read."""
     try:
-        table = read_parquet(path)
-    except (DamagedFileError, OSError) as error:
+        return [Annotation(tuple(Word(*word) for word in words)) for words in json.loads(path.read_text("utf-8"))]
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"Annotation file {path} cannot be read ({error}); delete it, and run again.") from error
-    words_of: list[list[Word]] = [[] for _ in range(count)]
-    columns = [table[name].to_pylist() for name, _ in _WORD]
-    for number, *values in zip(table["text"].to_pylist(), *columns, strict=True):
-        words_of[number].append(Word(*values))
-    return [Annotation(tuple(words)) for words in words_of]
-
-
-def _default_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertsecrets" / "annotations"

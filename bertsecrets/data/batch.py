@@ -1,14 +1,16 @@
 """A batch of examples as tensors."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from bertsecrets.data.example import Annotation
-from bertsecrets.task_heads.base import TaskHead
-from bertsecrets.task_heads.sequence import SEQUENCE
+
+# A measure's module loads no task heads.
+if TYPE_CHECKING:
+    from bertsecrets.task_heads.base import TaskHead
 
 _OF_EXAMPLES = ("index_B", "label_B", "group_B")
 """Tensors with an entry for each example; the others have one for each row."""
@@ -35,7 +37,7 @@ class Batch:
         annotations: For each example its sentences' annotations, or an empty tuple.
         group_B: Group of each example, int64; None if all examples are independent.
         position_ids_BS: Positions, int64; None if the model counts them itself.
-        head: What the model's head predicts about the examples.
+        head: What the model's head predicts about the examples; None for one class per text.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Batch:
         annotations: tuple[tuple[Annotation, ...], ...] = (),
         group_B: Tensor | None = None,
         position_ids_BS: Tensor | None = None,
-        head: TaskHead = SEQUENCE,
+        head: "TaskHead | None" = None,
     ) -> None:
         self.input_ids_BS = input_ids_BS
         self.attention_mask_BS = attention_mask_BS
@@ -64,7 +66,11 @@ class Batch:
         self.annotations = annotations
         self.group_B = group_B
         self.position_ids_BS = position_ids_BS
-        self.head = head
+        if head is None:
+            from bertsecrets.task_heads.sequence import SEQUENCE
+
+            head = SEQUENCE
+        self.head: TaskHead = head
 
     @property
     def size(self) -> int:

@@ -1,9 +1,11 @@
 """An example from any source, and the linguistic annotation of its words."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Union
 
-from bertsecrets.task_heads.labels import Answers
+# A measure's module loads no task heads.
+if TYPE_CHECKING:
+    from bertsecrets.task_heads.labels import Answers
 
 Matching = Literal["offsets", "kovaleva"]
 """How words are matched to tokens: by character offsets, or by spelling, as in the code of Kovaleva et al."""
@@ -88,7 +90,7 @@ class Annotation:
     sentences: tuple[int, ...] = ()
 
 
-Label = int | float | tuple[int, ...] | Answers
+Label = Union[int, float, tuple[int, ...], "Answers"]
 """A class index, a score, a number for each word, or the answers to a question."""
 
 

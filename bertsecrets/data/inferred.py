@@ -3,7 +3,7 @@
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,14 @@ def inferred_task(
     makes_labels = source.task.head.makes_labels
 
     def can_evaluate(split: str) -> bool:
-        return split in splits and (makes_labels or _labelled(splits[split], config.label))
+        if split not in splits or makes_labels:
+            return split in splits
+        if config.label not in splits[split].column_names:
+            return False
+        if _is_list(splits[split].features[config.label]):
+            return any(splits[split][config.label])
+        # GLUE's test splits on the hub have -1 in every row.
+        return any(value not in (None, -1) for value in splits[split].unique(config.label))
 
     evaluated = next(filter(can_evaluate, _EVALUATED), None)
     common = {"texts": len(texts), **task, **layout, "evaluation": {"val": evaluated or otherwise}}
@@ -99,12 +106,8 @@ def inferred_task(
         return {**common, **_choice([splits[split] for split in (TRAIN, evaluated) if split], config, where)}
     names = getattr(train.features[config.label], "names", None)
     if names is None:
-
-        def other_columns() -> dict[str, list[Any]]:
-            """The other columns that hold a text or a number, with their values."""
-            return {column: train[:][column] for column in plain if column not in (*texts, config.label)}
-
-        _check_repeated(train[:][config.label], config, where, other_columns)
+        others = [column for column in plain if column not in (*texts, config.label)]
+        _check_repeated(train[:], others, config, where)
         values = [
             [value for value in splits[split].unique(config.label) if value is not None]
             for split in (TRAIN, evaluated)
@@ -124,14 +127,8 @@ def _source(
     if config.choices is not None:
         columns["choices"] = [config.choices] if isinstance(config.choices, str) else list(config.choices)
     if config.source in FILES:
-        if config.path is None:
-            raise UserError(
-                "data=text needs data.path=<file with a text in each line, or folder of .txt files>."
-                if config.source == TEXT
-                else f"data={config.source} needs data.path=<file>; name its columns with data.text and data.label."
-            )
         layout: dict[str, Any] = {"table": columns}
-        short = Path(config.path).stem
+        short = Path(config.path or "").stem
     else:
         name = config.dataset or config.path
         if name is None:
@@ -163,15 +160,6 @@ def _is_plain(feature: Any) -> bool:
 def _is_list(feature: Any) -> bool:
     """Whether a column holds a list of texts or of numbers in each row."""
     return _is_plain(getattr(feature, "feature", None))
-
-
-def _labelled(split: Any, column: str) -> bool:
-    """Whether a split has labels; GLUE's test splits on the hub have -1 in every row."""
-    if column not in split.column_names:
-        return False
-    if _is_list(split.features[column]):
-        return any(split[column])
-    return any(value not in (None, -1) for value in split.unique(column))
 
 
 def _tags(columns: Sequence[Sequence[Any]], train: Any, config: SourceConfig, where: str) -> dict[str, Any]:
@@ -251,24 +239,22 @@ def _target(values: Sequence[Sequence[Any]], config: SourceConfig, where: str, o
     return _classes([str(value) for value in ordered], where, outputs)
 
 
-def _check_repeated(
-    values: Sequence[Any], config: SourceConfig, where: str, other_columns: Callable[[], Mapping[str, Sequence[Any]]]
-) -> None:
+def _check_repeated(rows: Mapping[str, Sequence[Any]], others: Sequence[str], config: SourceConfig, where: str) -> None:
     """Raise UserError if every row has a distinct value, like an identifier; decimals may be scores.
 
     Args:
-        values: The label of each row.
-        config: Names the target; an explicit target is accepted without this check.
+        rows: Column -> the value of each row.
+        others: Columns that may hold labels instead.
+        config: Names the label and the target; an explicit target is accepted without this check.
         where: The column, for the message.
-        other_columns: Yields the other columns with their values; the message lists possible label columns.
     """
+    values = rows[config.label]
     if config.target != "auto" or len(values) <= MOST_NUMBERED or len(set(values)) < len(values):
         return
     if any(number is not None and not number.is_integer() for number in map(_number, values)):
         return
-    possible = [
-        name for name, column in other_columns().items() if 1 < len(set(column)) <= min(MOST_CLASSES, len(column) / 2)
-    ]
+    most = min(MOST_CLASSES, len(values) / 2)
+    possible = [name for name in others if 1 < len(set(rows[name])) <= most]
     advice = (
         f"choose a column whose values repeat: data.label={' or data.label='.join(possible)}"
         if possible

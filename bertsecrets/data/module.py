@@ -27,15 +27,14 @@ from bertsecrets.data.sampler import (
 )
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source, text_columns
 from bertsecrets.data.sources.base import ALL, CHOOSING, Source
-from bertsecrets.data.sources.held_out import HeldOutSource
-from bertsecrets.data.sources.rows import Rows
+from bertsecrets.data.sources.held_out import HeldOutSource, Rows
 from bertsecrets.data.tags import check_scored, note_on_tags, tagged_windows
 from bertsecrets.data.task import Task, Training
 from bertsecrets.data.tokenization import EncodedSplit, rows_of, written
-from bertsecrets.data.windows import has_documents, windows
+from bertsecrets.data.windows import windows
 from bertsecrets.errors import UserError, choices
 from bertsecrets.task_heads.labels import IGNORED, Answers
-from bertsecrets.task_heads.similarity import SIMILARITY
+from bertsecrets.task_heads.regression import SIMILARITY
 
 
 class TaskData(pl.LightningDataModule):
@@ -178,18 +177,17 @@ class TaskData(pl.LightningDataModule):
             if self.task.head.makes_labels:
                 sample = [replace(example, label=None) for example in sample]
             if self.config.only is not None:
-                sample = [_one_sentence(example, ("first", "second").index(self.config.only)) for example in sample]
+                side = slice(0, 1) if self.config.only == "first" else slice(1, 2)
+                sample = [replace(one, texts=one.texts[side], annotations=one.annotations[side]) for one in sample]
             if self.config.permute_labels and split == TRAIN:
                 sample = permuted_labels(sample, self.seed)
-            self._examples[split] = self._annotated(sample) if split in self.task.evaluation.values() else sample
+            if self.annotator is not None and split in self.task.evaluation.values():
+                annotations = iter(self.annotator.annotate([text for example in sample for text in example.texts]))
+                sample = [
+                    replace(example, annotations=tuple(islice(annotations, len(example.texts)))) for example in sample
+                ]
+            self._examples[split] = sample
         return self._examples[split]
-
-    def _annotated(self, examples: list[Example]) -> list[Example]:
-        if self.annotator is None:
-            return examples
-        texts = [text for example in examples for text in example.texts]
-        annotations = iter(self.annotator.annotate(texts))
-        return [replace(example, annotations=tuple(islice(annotations, len(example.texts)))) for example in examples]
 
     def encoded(self, split: str, max_length: int | None = None, pad_to: int | None = None) -> EncodedSplit:
         """A tokenised split; documents that are longer than ``max_length`` are cut into windows at sentence ends."""
@@ -198,10 +196,24 @@ class TaskData(pl.LightningDataModule):
             examples = self.examples(split)
             if self.apart is not None:
                 examples = rows_of(examples, SIMILARITY)
-            if has_documents(examples):
-                examples = self._windows(split, examples, key[1])
+            if any(annotation.sentences for example in examples for annotation in example.annotations):
+                cut = windows(examples, self.tokenizer, key[1])
+                if len(cut) > len(examples):
+                    rank_zero_info(
+                        f"{len(examples):,} documents of split '{split}' were cut at sentence ends into {len(cut):,} "
+                        f"windows of at most {key[1]} tokens."
+                    )
+                examples = cut
             elif self.task.head.per_word and examples[0].label is not None:
-                examples = self._tagged_windows(split, examples, key[1])
+                cut = tagged_windows(examples, self.task.labels, self.tokenizer, key[1])
+                longer = sum(count > 1 for count in Counter(one.document for one in cut).values())
+                if len(cut) > len(examples):
+                    which = "1 sentence is" if longer == 1 else f"{longer:,} sentences are"
+                    self._remark(
+                        f"{which} longer than {key[1]} tokens in split '{split}' and cut between words into windows, "
+                        "outside of entities; those of one sentence are judged together."
+                    )
+                examples = cut
             encoded = EncodedSplit(
                 examples,
                 self.tokenizer,
@@ -223,27 +235,6 @@ class TaskData(pl.LightningDataModule):
                 )
             self._encoded[key] = encoded
         return self._encoded[key]
-
-    def _windows(self, split: str, documents: list[Example], max_length: int) -> list[Example]:
-        cut = windows(documents, self.tokenizer, max_length)
-        if len(cut.examples) > len(documents):
-            inside = f"; {cut.cut_sentences:,} longer sentences were cut inside" if cut.cut_sentences else ""
-            rank_zero_info(
-                f"{len(documents):,} documents of split '{split}' were cut at sentence ends into {len(cut.examples):,} "
-                f"windows of at most {max_length} tokens{inside}."
-            )
-        return cut.examples
-
-    def _tagged_windows(self, split: str, examples: list[Example], max_length: int) -> list[Example]:
-        cut = tagged_windows(examples, self.task.labels, self.tokenizer, max_length)
-        if len(cut) > len(examples):
-            longer = sum(count > 1 for count in Counter(one.document for one in cut).values())
-            which = "1 sentence is" if longer == 1 else f"{longer:,} sentences are"
-            self._remark(
-                f"{which} longer than {max_length} tokens in split '{split}' and cut between words into windows, "
-                "outside of entities; those of one sentence are judged together."
-            )
-        return cut
 
     def check_evaluation(self, name: str | None) -> str:
         """The name of an evaluation set, by default the task's first. Raises UserError if it does not exist."""
@@ -339,12 +330,9 @@ class TaskData(pl.LightningDataModule):
         Raises:
             UserError: If there is no such set, or ``pad_to`` is less than an example's length.
         """
-        if name not in self.evaluation:
-            raise UserError(
-                f"Unknown evaluation set '{name}' of task '{self.task.name}'; {choices(name, self.evaluation)}."
-            )
+        split = self.evaluation[self.check_evaluation(name)]
         whole = max_length is None and pad_to is None
-        dataset = self.judged_dataset(name) if whole else self.encoded(self.evaluation[name], max_length, pad_to)
+        dataset = self.judged_dataset(name) if whole else self.encoded(split, max_length, pad_to)
         return self.loader_of(dataset, sample_rows(dataset, max_examples, seed))
 
     def check_apart(self, what: str) -> None:
@@ -357,15 +345,13 @@ class TaskData(pl.LightningDataModule):
 
     def training_sample(self, max_examples: int) -> DataLoader[Batch]:
         """Batches of a random sample of the training split, the same on every process."""
-        dataset = self.encoded(TRAIN)
-        positions = sample_positions(len(dataset), max_examples, 0)
-        sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, 0, 1, positions)
+        dataset = self.training_split(max_examples)
+        sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size)
         return DataLoader(dataset, sampler=sampler, batch_size=None)
 
     def training_share(self, max_examples: int) -> DataLoader[Batch]:
         """This process's batches of :meth:`training_sample`, each example on one process."""
-        dataset = self.encoded(TRAIN)
-        return self.loader_of(dataset, sample_positions(len(dataset), max_examples, 0))
+        return self.loader_of(self.training_split(max_examples))
 
     def training_split(self, max_examples: int) -> EncodedSplit:
         """The tokenised examples of :meth:`training_sample`."""
@@ -434,11 +420,6 @@ class TaskData(pl.LightningDataModule):
         if self.trainer is not None:
             return self.trainer.global_rank, self.trainer.world_size
         return rank_and_world_size()
-
-
-def _one_sentence(example: Example, index: int) -> Example:
-    sentence = slice(index, index + 1)
-    return replace(example, texts=example.texts[sentence], annotations=example.annotations[sentence])
 
 
 def permuted_labels(examples: Sequence[Example], seed: int) -> list[Example]:

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
-from bertsecrets.data.sampler import BatchSpec
-from bertsecrets.data.tokenization import EncodedSplit, Tokens, group_tensor
+from bertsecrets.data.tokenization import EncodedSplit, Tokens
 from bertsecrets.errors import UserError
-from bertsecrets.task_heads.sequence import SEQUENCE
+from bertsecrets.task_heads.sequence import SequenceHead
 
 _PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
@@ -92,72 +90,33 @@ class RecordedSplit(EncodedSplit):
         label_N: Tensor | None = None,
         group_N: Tensor | None = None,
     ) -> None:
-        self.inputs, self.pad_id = list(rows), pad_id
         self.tokenizer = tokenizer  # type: ignore[assignment]
-        self.label_type = torch.int64 if label_N is None else label_N.dtype
-        self.head = SEQUENCE
+        self.pad_id, self.pad_type, self.pad_to, self.pad_to_multiple_of = pad_id, 0, None, 1
+        self.head = SequenceHead()
         labels = [None] * len(rows) if label_N is None else label_N.tolist()
         groups = [None] * len(rows) if group_N is None else group_N.tolist()
-        special_ids = torch.tensor(sorted(_special_ids(self.inputs, tokenizer)), dtype=torch.int64)
-        self.rows = [_tokens(inputs, special_ids) for inputs in self.inputs]
-        self.lengths = [len(inputs["input_ids"]) for inputs in self.inputs]
-        self.truncated = self.written = 0
+        if label_N is not None:
+            self.head.label_type = label_N.dtype  # type: ignore[misc]
+        if tokenizer is not None:
+            # An unknown word is a word.
+            special = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+        else:
+            real = [inputs["input_ids"][inputs["attention_mask"] != 0] for inputs in rows]
+            ends = [{int(ids_S[place]) for ids_S in real if len(ids_S)} for place in (0, -1)]
+            special = {id for ids in ends for id in ids if len(ids) == 1}
+        special_I = torch.tensor(sorted(special), dtype=torch.int64)
+        tokens = []
+        for inputs in rows:
+            special_S = torch.isin(inputs["input_ids"], special_I) & (inputs["attention_mask"] != 0)
+            ids, mask, types, positions = (
+                tuple(inputs[name].tolist()) if name in inputs else None for name in _PER_TOKEN
+            )
+            assert ids is not None
+            words = (-1,) * len(ids)
+            flags = tuple(special_S.tolist())
+            tokens.append(Tokens(ids, types, flags, words, False, False, mask=mask, positions=positions))
         self.examples = [
             Example(number, () if tokenizer is None else (str(tokenizer.decode(list(row.ids))),), label, group=group)
-            for number, row, label, group in zip(index, self.rows, labels, groups, strict=True)
+            for number, row, label, group in zip(index, tokens, labels, groups, strict=True)
         ]
-
-    def part(self, positions: Sequence[int]) -> "RecordedSplit":
-        part = super().part(positions)
-        assert isinstance(part, RecordedSplit)
-        part.inputs = [self.inputs[position] for position in positions]
-        return part
-
-    def __getitem__(self, selection: Sequence[int] | BatchSpec) -> Batch:
-        spec = selection if isinstance(selection, BatchSpec) else BatchSpec(tuple(selection))
-        chosen = [self.inputs[position] for position in spec.positions]
-        length = max(len(inputs["input_ids"]) for inputs in chosen)
-
-        def padded(name: str, filler: int) -> Tensor | None:
-            if name not in chosen[0]:
-                return None
-            return self._pad([inputs[name].tolist() for inputs in chosen], length, filler)
-
-        labels = [self.examples[position].label for position in spec.positions]
-        ids_BS, mask_BS = padded("input_ids", self.pad_id), padded("attention_mask", 0)
-        assert ids_BS is not None
-        assert mask_BS is not None
-        return Batch(
-            input_ids_BS=ids_BS,
-            attention_mask_BS=mask_BS,
-            token_type_ids_BS=padded("token_type_ids", 0),
-            special_BS=self._pad([self.rows[position].special for position in spec.positions], length, False).bool(),
-            word_BS=torch.full_like(ids_BS, -1),
-            index_B=torch.tensor([self.examples[position].index for position in spec.positions]),
-            label_B=None if None in labels else torch.tensor(labels, dtype=self.label_type),
-            weight=spec.weight,
-            position_ids_BS=padded("position_ids", 0),
-            group_B=group_tensor([self.examples[position] for position in spec.positions]),
-        )
-
-
-def _special_ids(rows: Sequence[dict[str, Tensor]], tokenizer: PreTrainedTokenizerBase | None) -> set[int]:
-    if tokenizer is not None:
-        # An unknown word is a word.
-        return {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
-    real = [inputs["input_ids"][inputs["attention_mask"] != 0] for inputs in rows]
-    ends = [{int(ids_S[place]) for ids_S in real if len(ids_S)} for place in (0, -1)]
-    return {id for ids in ends for id in ids if len(ids) == 1}
-
-
-def _tokens(inputs: dict[str, Tensor], special_ids: Tensor) -> Tokens:
-    ids_S, types_S = inputs["input_ids"], inputs.get("token_type_ids")
-    special_S = torch.isin(ids_S, special_ids) & (inputs["attention_mask"] != 0)
-    return Tokens(
-        ids=tuple(ids_S.tolist()),
-        types=None if types_S is None else tuple(types_S.tolist()),
-        special=tuple(special_S.tolist()),
-        words=(-1,) * len(ids_S),
-        truncated=False,
-        written=False,
-    )
+        self._take(tokens)

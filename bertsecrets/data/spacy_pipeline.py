@@ -79,7 +79,17 @@ class SpacyPipeline:
 
     def annotate(self, texts: Sequence[str]) -> list[Annotation]:
         if self._loaded is None:
-            self._loaded = _load(self.name, self.folder)
+            import spacy
+
+            source = self.name if self.name in _installed() else self.folder
+            try:
+                self._loaded = spacy.load(source, exclude=list(_UNUSED))
+            # The errors of a pipeline's components have no common base class.
+            except Exception as error:
+                reason = " ".join(str(error).split()).rstrip(".")
+                raise UserError(
+                    f"spaCy pipeline '{self.name}' could not be loaded ({reason}); check spaCy's version."
+                ) from error
         docs = list(self._loaded.pipe(texts, n_process=self.processes))
         if not any(doc.has_annotation(layer) for doc in docs for layer in ("POS", "TAG", "DEP")) and any(
             map(len, docs)
@@ -127,17 +137,6 @@ def _installed() -> set[str]:
     A pipeline's package is imported, and its name may come from a run's folder: it must not be any package.
     """
     return {entry.name for entry in entry_points(group="spacy_models")}
-
-
-def _load(name: str, folder: Path) -> Any:
-    import spacy
-
-    try:
-        return spacy.load(name if name in _installed() else folder, exclude=list(_UNUSED))
-    # The errors of a pipeline's components have no common base class.
-    except Exception as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"spaCy pipeline '{name}' could not be loaded ({reason}); check spaCy's version.") from error
 
 
 def _annotation(doc: "Doc") -> Annotation:

@@ -154,7 +154,7 @@ def tagged_windows(
         replace(example, annotations=(replace(example.annotations[0], sentences=cuts(example)),))
         for example in examples
     ]
-    cut = windows(divided, tokenizer, max_length).examples
+    cut = windows(divided, tokenizer, max_length)
     if len(cut) == len(examples):
         return [*examples]
     groups = [one.group if one.group is not None else group_of(one.index) for one in examples]

@@ -47,22 +47,31 @@ class _TaskSection(Settings):
         return {key: value for key, value in values.items() if value is not None or key not in cls.model_fields}
 
 
-class HubLayout(_TaskSection):
-    """Location of a task's rows on the hub.
+class TableLayout(_TaskSection):
+    """The columns of the user's own file at ``data.path``.
 
     Attributes:
-        path: Data set, e.g. ``"nyu-mll/glue"``.
         texts: Names of the text columns.
-        name: Configuration of the data set.
         label: Name of the label column.
         choices: Of multiple choice: names of the columns of the choices, or of one with a list of them.
     """
 
-    path: str = Field(description="the name of a data set on the hub, e.g. nyu-mll/glue")
     texts: _Names
+    label: str = Field(description="the name of the label column")
+    choices: _Names = ()
+
+
+class HubLayout(TableLayout):
+    """Location and columns of a task's rows on the hub.
+
+    Attributes:
+        path: Data set, e.g. ``"nyu-mll/glue"``.
+        name: Configuration of the data set.
+    """
+
+    path: str = Field(description="the name of a data set on the hub, e.g. nyu-mll/glue")
     name: str | None = Field(default=None, description="the name of a configuration of the data set")
     label: str = Field(default="label", description="the name of the label column")
-    choices: _Names = ()
 
 
 class TsvLayout(_TaskSection):
@@ -85,20 +94,6 @@ class TsvLayout(_TaskSection):
         default_factory=dict, description="columns and their positions from 0"
     )
     headless: _Names = ()
-
-
-class TableLayout(_TaskSection):
-    """The columns of the user's own file at ``data.path``.
-
-    Attributes:
-        texts: Names of the text columns.
-        label: Name of the label column.
-        choices: As in :class:`HubLayout`.
-    """
-
-    texts: _Names
-    label: str = Field(description="the name of the label column")
-    choices: _Names = ()
 
 
 class ConlluLayout(_TaskSection):
@@ -160,7 +155,7 @@ class Task(_TaskSection):
 
     Attributes:
         name: Name in configs, tables and figures, e.g. ``"mrpc"``.
-        metrics: Names from ``bertsecrets.models.metrics.METRICS``; the first is used for tests and for choosing the
+        metrics: Names of metrics of its kind of task head, or ``auc``; the first is used for tests and for choosing the
             best checkpoint.
         kind: Kind of task head, a name in ``bertsecrets.task_heads.TASK_HEADS``; None for one class per text, or for a
             score if there is a ``label_range``.
@@ -267,23 +262,13 @@ def task_from_config(config: Mapping[str, Any]) -> Task:
     task = Task.read("task", {key: value for key, value in config.items() if key != "training"})
     Training.read("task.training", config.get("training"))
     if task.kind in TASK_HEADS and task.head.makes_labels:
-        task = _of_texts(task)
+        # Its labels are made of the texts.
+        metrics = tuple(name for name in task.metrics if name in task.head.metrics) or tuple(task.head.metrics)
+        task = task.model_copy(update={"labels": (), "tsv_labels": {}, "label_range": None, "metrics": metrics})
     if task.is_labelled and not task.metrics:
         raise UserError(f"Task '{task.name}' has no metrics; set at least one in task.metrics.")
     if not task.evaluation:
         raise UserError(f"Task '{task.name}' has no evaluation sets; expected e.g. evaluation: {{val: validation}}.")
-    _check_labels(task)
-    _check_layouts(task)
-    return task
-
-
-def _of_texts(task: Task) -> Task:
-    """The task without labels of its own, and with the metrics of a head that makes them."""
-    metrics = tuple(name for name in task.metrics if name in task.head.metrics) or tuple(task.head.metrics)
-    return task.model_copy(update={"labels": (), "tsv_labels": {}, "label_range": None, "metrics": metrics})
-
-
-def _check_labels(task: Task) -> None:
     if task.kind is not None and task.kind not in TASK_HEADS:
         raise UserError(f"task.kind is '{task.kind}'; {choices(task.kind, TASK_HEADS)}.")
     if (task.labels and task.is_regression) or (task.metrics and not task.is_labelled):
@@ -291,23 +276,23 @@ def _check_labels(task: Task) -> None:
             f"Task '{task.name}' needs either labels (classes) or label_range (smallest and largest score)."
         )
     if task.kind is not None:
-        _check_kind(task)
+        # Without a named kind, settings are checked before PyTorch is loaded.
+        kind = type(task.head)
+        if task.labels and not kind.has_classes:
+            raise UserError(
+                f"task.labels is {list(task.labels)}, but tasks of kind {kind.kind} have no classes; leave it out."
+            )
+        if kind.reads_windows and task.texts != 2:
+            raise UserError(
+                f"task.texts is {task.texts}; tasks of kind {kind.kind} have a question and its text: set 2."
+            )
     if len(set(task.labels)) != len(task.labels) or len(task.labels) == 1:
         raise UserError(f"task.labels is {list(task.labels)}; expected two or more different names.")
     for written, label in task.tsv_labels.items():
         if label not in task.labels:
             raise UserError(f"task.tsv_labels turns '{written}' into '{label}'; {choices(label, task.labels)}.")
-
-
-def _check_kind(task: Task) -> None:
-    # Only of a task that names its kind: without one, settings are checked before PyTorch is loaded.
-    kind = type(task.head)
-    if task.labels and not kind.has_classes:
-        raise UserError(
-            f"task.labels is {list(task.labels)}, but tasks of kind {kind.kind} have no classes; leave it out."
-        )
-    if kind.reads_windows and task.texts != 2:
-        raise UserError(f"task.texts is {task.texts}; tasks of kind {kind.kind} have a question and its text: set 2.")
+    _check_layouts(task)
+    return task
 
 
 def _check_layouts(task: Task) -> None:

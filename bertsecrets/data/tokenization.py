@@ -43,6 +43,9 @@ class Tokens:
     """Of windows: first and last character (exclusive) of each token in its text."""
     sequences: tuple[int | None, ...] = ()
     """Of windows: the text of each token, 0 or 1, None for special tokens."""
+    mask: tuple[int, ...] | None = None
+    positions: tuple[int, ...] | None = None
+    """Attention mask and positions of recorded inputs; None for ones and for positions that the model counts."""
 
 
 def written(tokenizer: Any, ids: Sequence[int]) -> list[str]:
@@ -115,12 +118,14 @@ class EncodedSplit(Dataset[Batch]):
                 f"The tokenizer ({type(tokenizer).__name__}) has no padding token; use a tokenizer with one."
             )
         self.tokenizer = tokenizer
+        self.pad_id, self.pad_type = int(tokenizer.pad_token_id), int(tokenizer.pad_token_type_id)
         self.pad_to = pad_to
         self.pad_to_multiple_of = pad_to_multiple_of or 1
         self.head = head
         if head.in_parts:
             self.examples, _ = head.prepared(examples, (), tokenizer)
-            self._take(EncodedSplit(rows_of(examples, head), tokenizer, max_length, pad_to, pad_to_multiple_of))
+            by_row = EncodedSplit(rows_of(examples, head), tokenizer, max_length, pad_to, pad_to_multiple_of)
+            self._take(by_row.rows, by_row)
             return
         # A tokenizer's output takes many times the memory of the parts that are kept.
         tokenised = [
@@ -131,10 +136,8 @@ class EncodedSplit(Dataset[Batch]):
         rows = [row for _, row in tokenised]
         if head.reads_windows:
             examples = _numbered([example for example, _ in tokenised])
-        self.examples, self.rows = head.prepared(examples, rows, tokenizer)
-        self.lengths = [len(row.ids) for row in self.rows]
-        self.truncated = sum(row.truncated for row in self.rows)
-        self.written = sum(row.written for row in self.rows)
+        self.examples, asked = head.prepared(examples, rows, tokenizer)
+        self._take(asked)
         if 0 in self.lengths:
             first = self.examples[self.lengths.index(0)]
             raise UserError(
@@ -146,11 +149,11 @@ class EncodedSplit(Dataset[Batch]):
                 f"pad_to is {pad_to}, but an example has {max(self.lengths)} tokens; set max_length={pad_to} with it."
             )
 
-    def _take(self, by_row: "EncodedSplit") -> None:
-        """Read examples in these rows, of which each has several."""
+    def _take(self, rows: Sequence[Tokens], by_row: "EncodedSplit | None" = None) -> None:
+        """Read the examples in these rows, of which each has one or several."""
         self.by_row = by_row
         examples = len(self.examples)
-        parts_N = [by_row.rows[place::examples] for place in range(examples)]
+        parts_N = [rows[place::examples] for place in range(examples)]
         self.rows = [parts[0] for parts in parts_N]
         self.lengths = [max(len(row.ids) for row in parts) for parts in parts_N]
         self.truncated = sum(any(row.truncated for row in parts) for parts in parts_N)
@@ -161,12 +164,10 @@ class EncodedSplit(Dataset[Batch]):
         part = copy.copy(self)
         part.examples = [self.examples[position] for position in positions]
         if self.by_row is not None:
-            part._take(self.by_row.part(_every_part(positions, len(self), len(self.by_row))))
-            return part
-        part.rows = [self.rows[position] for position in positions]
-        part.lengths = [len(row.ids) for row in part.rows]
-        part.truncated = sum(row.truncated for row in part.rows)
-        part.written = sum(row.written for row in part.rows)
+            by_row = self.by_row.part(_every_part(positions, len(self), len(self.by_row)))
+            part._take(by_row.rows, by_row)
+        else:
+            part._take([self.rows[position] for position in positions])
         return part
 
     def __len__(self) -> int:
@@ -189,12 +190,12 @@ class EncodedSplit(Dataset[Batch]):
         length = self.pad_to or max(len(row.ids) for row in rows)
         length = -(-length // self.pad_to_multiple_of) * self.pad_to_multiple_of
         typed = [row.types for row in rows if row.types is not None]
-        pad_id, pad_type = int(self.tokenizer.pad_token_id), int(self.tokenizer.pad_token_type_id)
+        positions = [row.positions for row in rows if row.positions is not None]
         head, label_B = self.head.of_batch(examples, rows, length)
         return Batch(
-            input_ids_BS=self._pad([row.ids for row in rows], length, pad_id),
-            attention_mask_BS=self._pad([(1,) * len(row.ids) for row in rows], length, 0),
-            token_type_ids_BS=self._pad(typed, length, pad_type) if typed else None,
+            input_ids_BS=self._pad([row.ids for row in rows], length, self.pad_id),
+            attention_mask_BS=self._pad([row.mask or (1,) * len(row.ids) for row in rows], length, 0),
+            token_type_ids_BS=self._pad(typed, length, self.pad_type) if typed else None,
             special_BS=self._pad([row.special for row in rows], length, False).bool(),
             word_BS=self._pad([row.words for row in rows], length, -1),
             index_B=torch.tensor([example.index for example in examples]),
@@ -202,6 +203,7 @@ class EncodedSplit(Dataset[Batch]):
             weight=spec.weight,
             annotations=tuple(example.annotations for example in examples),
             group_B=group_tensor(examples),
+            position_ids_BS=self._pad(positions, length, 0) if positions else None,
             head=head,
         )
 
@@ -302,23 +304,19 @@ def _check_questions(
 def _words(encoded: Any, row: int, example: Example) -> list[int]:
     """The word number of each token, -1 for special tokens."""
     sequences: list[int | None] = encoded.sequence_ids(row)
-    if example.annotations:
-        return _gold_words(example, sequences, encoded["offset_mapping"][row])
-    words: list[int | None] = encoded.word_ids(row)
-    first = [word for word, sequence in zip(words, sequences, strict=True) if word is not None and sequence == 0]
-    shift = max(first, default=-1) + 1
-    return [
-        -1 if word is None else word + (shift if sequence == 1 else 0)
-        for word, sequence in zip(words, sequences, strict=True)
-    ]
-
-
-def _gold_words(example: Example, sequences: list[int | None], spans: list[tuple[int, int]]) -> list[int]:
-    """The number of the annotated word that contains each token's first character, else -1."""
+    if not example.annotations:
+        own: list[int | None] = encoded.word_ids(row)
+        first = [word for word, sequence in zip(own, sequences, strict=True) if word is not None and sequence == 0]
+        shift = max(first, default=-1) + 1
+        return [
+            -1 if word is None else word + (shift if sequence == 1 else 0)
+            for word, sequence in zip(own, sequences, strict=True)
+        ]
+    # The annotated word that contains each token's first character.
     words = [annotation.words for annotation in example.annotations]
     starts = [[word.start for word in sentence] for sentence in words]
     numbers = []
-    for sequence, (start, end) in zip(sequences, spans, strict=True):
+    for sequence, (start, end) in zip(sequences, encoded["offset_mapping"][row], strict=True):
         number = -1
         if sequence is not None:
             # Some tokenizers include the space before a word in its token, or make the space a token.

@@ -4,26 +4,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from bertsecrets.data.example import Annotation, Example, Mention, Word
+from bertsecrets.data.example import Annotation, Example, Mention
 
 
-class Windows(NamedTuple):
-    """Windows of documents, and the number of sentences that were too long for a window and were split."""
-
-    examples: list[Example]
-    cut_sentences: int
-
-
-def has_documents(examples: Sequence[Example]) -> bool:
-    """Whether the examples are documents with known sentences."""
-    return any(annotation.sentences for example in examples for annotation in example.annotations)
-
-
-def windows(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int) -> Windows:
+def windows(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int) -> list[Example]:
     """Cut each document into consecutive windows of as many sentences as fit.
 
     Windows are numbered in order. A longer sentence is cut between words. Mentions split by a cut are dropped; other
@@ -43,46 +31,51 @@ def windows(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max
     )
     budget = max_length - tokenizer.num_special_tokens_to_add()
     pieces: list[Example] = []
-    cut_sentences = 0
     for example, offsets in zip(examples, encoded["offset_mapping"], strict=True):
         [annotation] = example.annotations
         ends = [end for _, end in offsets]
         tokens_before = [*(bisect_right(ends, word.start) for word in annotation.words), len(ends)]
-        borders, cut = _borders(annotation.sentences, tokens_before, budget)
-        cut_sentences += cut
+        borders = _borders(annotation.sentences, tokens_before, budget)
         pieces += [
             _window(example, first, end, len(pieces) + number) for number, (first, end) in enumerate(pairwise(borders))
         ]
-    return Windows(pieces, cut_sentences)
+    return pieces
 
 
-def _borders(sentences: Sequence[int], tokens_before: Sequence[int], budget: int) -> tuple[list[int], int]:
-    """The first word of each window and the end of the last, and the number of sentences cut.
+def _borders(sentences: Sequence[int], tokens_before: Sequence[int], budget: int) -> list[int]:
+    """The first word of each window and the end of the last.
 
     Args:
         sentences: First word of each sentence.
         tokens_before: Number of tokens before each word, and at the end.
         budget: Maximum tokens per window.
     """
-    borders, cut = [0], 0
+    borders = [0]
     for start, end in pairwise((*sentences, len(tokens_before) - 1)):
         if tokens_before[end] - tokens_before[borders[-1]] <= budget:
             continue
         if start > borders[-1]:
             borders.append(start)
         if tokens_before[end] - tokens_before[start] > budget:
-            cut += 1
             for word in range(start + 1, end):
                 if tokens_before[word + 1] - tokens_before[borders[-1]] > budget:
                     borders.append(word)
-    return [*borders, len(tokens_before) - 1], cut
+    return [*borders, len(tokens_before) - 1]
 
 
 def _window(example: Example, first: int, end: int, index: int) -> Example:
     """The words from ``first`` up to ``end`` (exclusive) as a separate example."""
     [annotation] = example.annotations
     start = annotation.words[first].start
-    words = tuple(_shifted(word, start, first, end) for word in annotation.words[first:end])
+    words = tuple(
+        replace(
+            word,
+            start=word.start - start,
+            end=word.end - start,
+            head=word.head - first if first <= word.head < end else -1,
+        )
+        for word in annotation.words[first:end]
+    )
     inside = [
         index for index, mention in enumerate(annotation.mentions) if first <= mention.first <= mention.last < end
     ]
@@ -93,11 +86,6 @@ def _window(example: Example, first: int, end: int, index: int) -> Example:
     window = Annotation(words, mentions=mentions, sentences=sentences)
     label = example.label[first:end] if isinstance(example.label, tuple) else example.label
     return Example(index, (text,), label, (window,), example.index)
-
-
-def _shifted(word: Word, start: int, first: int, end: int) -> Word:
-    head = word.head - first if first <= word.head < end else -1
-    return replace(word, start=word.start - start, end=word.end - start, head=head)
 
 
 def _moved(mention: Mention, first: int, number_of: dict[int, int]) -> Mention:

@@ -3,20 +3,21 @@
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
-from bertsecrets.analysis import Analysis, Batches, Context, Findings, SplitBatches
+from bertsecrets.analysis import Analysis, Context, Findings, SplitBatches
 from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import BACKWARD, OF_LOSS, Feed, Measure, Need
+from bertsecrets.measures.base import BACKWARD, OF_LOSS, Feed, Measure, Need, Passed
 from bertsecrets.measures.one_pass import KeptMaps, check_needs, measure_pass
-from bertsecrets.measures.paired import Paired
 from bertsecrets.models.encoder import evaluating, unwrap
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.results.experiment import Experiment
@@ -27,6 +28,66 @@ _log = logging.getLogger(__name__)
 
 COMPARABLE = (INITIAL, RANDOM)
 """The models that a measure can be compared with."""
+
+
+class PairedGrids(NamedTuple):
+    """The grid of the other model, and the grid of the differences: the model minus the other."""
+
+    other: HeadGrid
+    difference: HeadGrid
+
+
+class Paired(Measure):
+    """A measure on another model, and the mean difference between the two models, paired by example.
+
+    Both models see the same examples, so the comparison is paired: the standard error is small if the two numbers vary
+    together. The other model's grid has all columns of the measure, including tests.
+
+    Args:
+        measure: Computes numbers from one model's maps; it must not need a reference itself. If it is fed in the same
+            pass, before this one, its numbers are reused.
+        other: Name of the other model, e.g. ``initial``.
+    """
+
+    def __init__(self, measure: Measure, other: str) -> None:
+        if Need.REFERENCE in measure.needs:
+            raise ValueError(f"measure '{measure.name}' compares two models itself and cannot be paired")
+        self.name, self.title, self.columns = measure.name, measure.title, measure.averaged
+        num_layers, num_heads, _ = measure.total_LHC.shape
+        super().__init__(num_layers, num_heads)
+        # Not registered as a submodule: the partner is moved and reset where it is fed.
+        object.__setattr__(self, "partner", measure)
+        # A copy has the same settings but separate sums.
+        self.measure = deepcopy(measure)
+        self.needs = measure.needs | {Need.REFERENCE}
+        self.feed = measure.feed
+        self.reference = other
+
+    partner: Measure
+
+    def update(self, passed: Passed) -> None:
+        """Add one layer's maps of both models."""
+        layer, batch = passed.layer, passed.batch
+        assert passed.reference_BHQK is not None
+        self.measure.update(Passed(layer, batch, passed.reference_BHQK))
+        assert self.measure.added is not None
+        other_BHC, added = self.measure.added.values_BHC, self.partner.added
+        if other_BHC is None:
+            return
+        if added is not None and added.layer == layer and added.batch is batch and added.values_BHC is not None:
+            value_BHC = added.values_BHC
+        else:
+            value_BHC = self.measure.per_example(passed.attention_BHQK, batch, None)
+        self.add(layer, batch, value_BHC - other_BHC)
+
+    def grids(self) -> PairedGrids:
+        """The grids of the other model and of the differences, reduced over all processes."""
+        return PairedGrids(self.measure.compute(), self.compute())
+
+    def reset(self) -> None:
+        """Forget all examples."""
+        super().reset()
+        self.measure.reset()
 
 
 @dataclass(frozen=True)
@@ -157,17 +218,6 @@ class MeasureAnalysis(Analysis):
         # A loss is that of an example, but attention stays within a row.
         return context.split if measure.needs & OF_LOSS else context.split.by_row or context.split
 
-    def _batches(self, context: Context, measure: Measure) -> Batches:
-        """Batches of this process's share of those examples."""
-        feed, split = measure.feed, self.examples(context, measure)
-        count = min((size for size in (feed.max_examples, context.sample) if size is not None), default=None)
-        if split is not context.split:
-            positions = sample_positions(len(split), count, feed.seed)
-            if context.source is None:
-                return SplitBatches(split, context.batch_size, positions)
-            return context.source.loader_of(split, positions)
-        return context.batches(count, feed.seed, feed.max_length, feed.pad_to)
-
     def run(self, context: Context) -> Iterator[Findings]:
         due = [(watched, measure) for watched, measure in self.taken if watched.is_due(context)]
         measures = [measure for _, measure in due]
@@ -189,15 +239,19 @@ class MeasureAnalysis(Analysis):
         self._sample = context.sample
         for watched, measure in due:
             grid = grids[measure.name]
+            tracked: list[HeadGrid] = []
+            scalars: dict[str, float] = {}
             # Loggers already have the kept numbers.
-            fresh = grid is not standing.get(measure.name)
-            yield Findings(
-                measure,
-                [grid],
-                measure.found(grid, context.model),
-                tracked=[grid.only(_tracked(measure, grid, watched))] if fresh else [],
-                scalars=_means(grid) if fresh else {},
-            )
+            if grid is not standing.get(measure.name):
+                names = measure.tracked if watched.tracked is None else watched.tracked
+                names = grid.columns[:1] if names is None else tuple(name for name in grid.columns if name in names)
+                tracked = [grid.only(names)]
+                scalars = {
+                    f"{grid.measure}/{column.name}/mean": grid.column(column.name).nanmean().item()
+                    for column in grid.described
+                    if column.role != "p_value"
+                }
+            yield Findings(measure, [grid], measure.found(grid, context.model), tracked=tracked, scalars=scalars)
         initial = references.get(INITIAL)
         for pair in pairs:
             reference, difference = pair.grids()
@@ -227,7 +281,23 @@ class MeasureAnalysis(Analysis):
             paired = [pair for pair in pairs if any(pair.partner is measure for measure in group)]
             if not paired and all(measure.name in grids for measure in group):
                 continue
-            batches = self._batches(context, group[0])
+            split, feed = self.examples(context, group[0]), group[0].feed
+            count = min((size for size in (feed.max_examples, context.sample) if size is not None), default=None)
+            if split is context.split:
+                batches = context.batches(count, feed.seed, feed.max_length, feed.pad_to)
+            else:
+                positions = sample_positions(len(split), count, feed.seed)
+                batches = (
+                    SplitBatches(split, context.batch_size, positions)
+                    if context.source is None
+                    else context.source.loader_of(split, positions)
+                )
+            means_LHd = None
+            if any(measure.reference_examples for measure in group):
+                sample = context.data.training_sample(max(measure.reference_examples for measure in group))
+                network = unwrap(context.model)
+                with evaluating(network), context.autocast():
+                    means_LHd = mean_head_outputs(network, (one.to(context.device).inputs() for one in sample))
             with progress_over(len(batches), "measuring heads", visible=context.progress) as advance:
                 fresh = measure_pass(
                     context.model,
@@ -236,33 +306,8 @@ class MeasureAnalysis(Analysis):
                     references=references,
                     context=context.autocast,
                     progress=advance,
-                    means_LHd=self._means_of_outputs(context, group),
+                    means_LHd=means_LHd,
                     kept=kept_maps,
                 )
             grids.update((grid.measure, grid) for grid in fresh[: len(group)])
         return {measure.name: grids[measure.name] for measure in measures}
-
-    def _means_of_outputs(self, context: Context, measures: Sequence[Measure]) -> Tensor | None:
-        """The heads' mean outputs over training examples, if a measure needs them."""
-        count = max((measure.reference_examples for measure in measures), default=0)
-        if not count:
-            return None
-        network = unwrap(context.model)
-        with evaluating(network), context.autocast():
-            batches = context.data.training_sample(count)
-            return mean_head_outputs(network, (batch.to(context.device).inputs() for batch in batches))
-
-
-def _means(grid: HeadGrid) -> dict[str, float]:
-    """The means over heads of a grid's columns, for loggers."""
-    return {
-        f"{grid.measure}/{column.name}/mean": grid.column(column.name).nanmean().item()
-        for column in grid.described
-        if column.role != "p_value"
-    }
-
-
-def _tracked(measure: Measure, grid: HeadGrid, watched: Watched) -> tuple[str, ...]:
-    """The columns of a grid that are logged to W&B."""
-    names = measure.tracked if watched.tracked is None else watched.tracked
-    return grid.columns[:1] if names is None else tuple(name for name in grid.columns if name in names)

@@ -13,7 +13,7 @@ from torchmetrics import Metric
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import HeadGrid
 from bertsecrets.results.experiment import INITIAL, Experiment
 from bertsecrets.settings import LONGEST, SHORTEST, typed
 
@@ -217,19 +217,9 @@ class Measure(Experiment, Metric):
         # None keeps the size that a subclass has set in feed.
         if max_examples is not None:
             self.feed = replace(self.feed, max_examples=max_examples)
-        kind = type(self).__name__
-        for attribute in ("name", "title"):
-            if not getattr(self, attribute, ""):
-                raise UserError(f"Measure class {kind} has no {attribute}; set {kind}.{attribute}.")
-        if not isinstance(self.columns, tuple):
-            raise UserError(
-                f"{kind}.columns is a {type(self.columns).__name__}; expected a tuple, which ends with a comma if it "
-                "has one column: columns = (Column(name, label),)."
-            )
-        if not self.columns or not all(isinstance(column, Column) for column in self.columns):
-            raise UserError(
-                f"Measure class {kind} has no columns; set {kind}.columns to a tuple of Column(name, label)."
-            )
+        self.check_declaration()
+        if not self.columns:
+            raise UserError(f"{type(self).__name__} has no columns; set columns to a tuple of Column(name, label).")
         names = [column.name for column in self.columns]
         for name in names:
             if names.count(name) > 1:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from pydantic import Field
-from torch import Tensor
 
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.watch import capture
@@ -95,7 +94,22 @@ class CaptureAnalysis(Analysis, Experiment):
     def _chosen(self, context: Context) -> Batch:
         """The examples, checked to fit."""
         split = context.split.by_row or context.split
-        batch = split[self._positions(split.lengths)]
+        lengths = split.lengths
+        if isinstance(self.examples, int):
+            if self.examples < 1:
+                raise UserError(
+                    f"examples is {self.examples}; expected a number of at least 1, or a list of examples to capture."
+                )
+            order = sorted(range(len(lengths)), key=lambda position: (lengths[position], position))
+            count = min(self.examples, len(order))
+            # The middle of each of `count` equal parts: typical short, medium and long examples without the extremes.
+            positions = [order[(2 * part + 1) * len(order) // (2 * count)] for part in range(count)]
+        else:
+            positions = list(self.examples)
+            for position in positions:
+                if not 0 <= position < len(lengths):
+                    raise UserError(f"examples lists example {position}; the set has examples 0 to {len(lengths) - 1}.")
+        batch = split[positions]
         encoder, square = context.encoder, int(batch.lengths_B.max()) ** 2
         needed = batch.size * encoder.num_layers * encoder.num_heads * square * _BYTES / 1e6
         if needed > self.max_megabytes:
@@ -105,35 +119,16 @@ class CaptureAnalysis(Analysis, Experiment):
             )
         return batch
 
-    def _positions(self, lengths: Sequence[int]) -> list[int]:
-        if isinstance(self.examples, int):
-            if self.examples < 1:
-                raise UserError(
-                    f"examples is {self.examples}; expected a number of at least 1, or a list of examples to capture."
-                )
-            order = sorted(range(len(lengths)), key=lambda position: (lengths[position], position))
-            count = min(self.examples, len(order))
-            # The middle of each of `count` equal parts: typical short, medium and long examples without the extremes.
-            return [order[(2 * part + 1) * len(order) // (2 * count)] for part in range(count)]
-        for position in self.examples:
-            if not 0 <= position < len(lengths):
-                raise UserError(f"examples lists example {position}; the set has examples 0 to {len(lengths) - 1}.")
-        return list(self.examples)
-
 
 def _described(context: Context, batch: Batch) -> Iterator[CapturedExample]:
     """The captured examples with their known properties."""
     split = context.split.by_row or context.split
     examples = {example.index: example for example in split.examples}
-
-    def spelt(ids_S: Tensor) -> list[str]:
-        ids: list[int] = ids_S.tolist()
-        # Without a tokenizer, use the token ids.
-        return written(split.tokenizer, ids) if split.tokenizer else list(map(str, ids))
-
     for row, index in enumerate(batch.index_B.tolist()):
         real_S = batch.attention_mask_BS[row].bool()
-        tokens = spelt(batch.input_ids_BS[row][real_S])
+        ids: list[int] = batch.input_ids_BS[row][real_S].tolist()
+        # Without a tokenizer, use the token ids.
+        tokens = written(split.tokenizer, ids) if split.tokenizer else list(map(str, ids))
         yield CapturedExample(
             index,
             tokens,

@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
+from scipy import stats
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need, Passed
-from bertsecrets.measures.first_heads import differs_from_first
 from bertsecrets.settings import typed
+from bertsecrets.statistics.corrections import holm
 
 _COSINE, _DIVERGENCE = "cosine similarity (1: unchanged)", "divergence in nats (0: unchanged)"
 
@@ -61,6 +62,38 @@ def _negentropy(attention_BHQK: Tensor) -> Tensor:
     return torch.xlogy(attention_BHQK, attention_BHQK).sum(-1)
 
 
+def differs_from_first(total_N: Tensor, products_NN: Tensor, count: int) -> Tensor:
+    """P-values for each head's mean being equal to the first head's, paired over examples, float64 ``[N]``.
+
+    Two-sided paired t tests of the head with the highest mean against every other, adjusted by Holm's method
+    over the others. 1 for the first head itself; NaN with fewer than two examples.
+
+    Args:
+        total_N: Sum of each head's numbers over the examples.
+        products_NN: Sum of the products of two heads' numbers over the examples.
+        count: Number of examples.
+    """
+    p_N = torch.full_like(total_N, torch.nan)
+    if count < 2 or not len(total_N):
+        return p_N
+    first = int(total_N.argmax())
+    difference_N = (total_N - total_N[first]) / count
+    # The squared difference comes from sums of products, so no numbers of single examples are kept.
+    squares_N = products_NN.diagonal() + products_NN[first, first] - 2 * products_NN[first]
+    variance_N = (squares_N / count - difference_N.square()).clamp(min=0) * count / (count - 1)
+    # Absorb rounding of sums of squares: two heads with the same numbers do not differ.
+    rounding = 1e-14 * products_NN.diagonal().abs().max().clamp(min=1) / count
+    variance_N = torch.where(variance_N <= rounding, 0.0, variance_N)
+    t_N = difference_N.abs() / (variance_N / count).sqrt()
+    t_N = torch.where(difference_N.square() <= rounding, 0.0, t_N)
+    others = [index for index in range(len(total_N)) if index != first]
+    p_N[first] = 1.0
+    if others:
+        raw = 2 * stats.t.sf(t_N[others].numpy(), count - 1)
+        p_N[others] = torch.from_numpy(holm(raw))
+    return p_N
+
+
 class Drift(Measure):
     """Similarity and divergence of current and reference maps, for whole maps and for the classification token's row.
 
@@ -69,7 +102,7 @@ class Drift(Measure):
         ``jensen_shannon``: Jensen-Shannon divergence of the rows, in nats, averaged over the rows.
         ``cls_cosine``, ``cls_jensen_shannon``: the same two for row 0 only.
         ``p_cosine_first``: p-value for a head's mean cosine being equal to the lowest one, paired over examples and
-            corrected over heads (:func:`~bertsecrets.measures.first_heads.differs_from_first`).
+            corrected over heads (:func:`differs_from_first`).
 
     Args:
         padding: ``exclude`` ignores rows and columns of padding. ``kovaleva`` flattens the padded map, including

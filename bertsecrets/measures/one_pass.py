@@ -16,6 +16,7 @@ from bertsecrets.float64 import float64_device
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import BACKWARD, OF_LOSS, Differentiated, Measure, Need, Passed
 from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
+from bertsecrets.models.origin import check_same_size
 
 
 def check_needs(
@@ -57,21 +58,6 @@ def check_examples(measure: Measure, annotated: bool, labelled: bool) -> None:
             "(annotation=spacy annotation.pipeline=en_core_web_md), a demo task (task=demo_paraphrase) or a treebank "
             "(task=ud_ewt data.root=<folder>), which have gold annotation."
         )
-
-
-def check_comparable(model: nn.Module, reference: nn.Module) -> None:
-    """Raise UserError if the maps of two models cannot be compared head by head and token by token."""
-    ours, theirs = describe(model), describe(reference)
-    for name, left, right in (
-        ("layers", ours.num_layers, theirs.num_layers),
-        ("heads", ours.num_heads, theirs.num_heads),
-        ("entries in the vocabulary", ours.base.config.vocab_size, theirs.base.config.vocab_size),
-    ):
-        if left != right:
-            raise UserError(
-                f"The model has {left} {name} and its reference has {right}; compare a model with the one it was "
-                "fine-tuned from."
-            )
 
 
 class KeptMaps:
@@ -148,7 +134,7 @@ def measure_pass(
     wanted = {measure.reference for measure in measures if Need.REFERENCE in measure.needs}
     others = {name: unwrap(other) for name, other in (references or {}).items() if name in wanted}
     for other in others.values():
-        check_comparable(model, other)
+        check_same_size(model, other)
     network = unwrap(model)
     device = next(network.parameters()).device
     differentiating, reading_outputs, weighing = (

@@ -1,5 +1,6 @@
 """Load a fine-tuned model: from a Lightning checkpoint, a run folder, a Hugging Face folder or an adapter folder."""
 
+import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from bertsecrets.data.classes import match_classes, matched_sentence, names_of
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.adapters import merged
 from bertsecrets.models.classifier import GATES, RECORD
 from bertsecrets.models.encoder import describe, scale_heads
 from bertsecrets.models.families import set_family
@@ -83,7 +83,10 @@ def read_record(path: Path) -> dict[str, Any]:
     record, weights = content[RECORD], content.get("state_dict")
     expected = {"task": str, "labels": list, "model_config": dict}
     whole = isinstance(record, dict) and all(isinstance(record.get(key), kind) for key, kind in expected.items())
-    if not whole or not isinstance(record.get("model", {}), dict) or not _are_tensors(weights):
+    are_tensors = isinstance(weights, dict) and all(
+        isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in weights.items()
+    )
+    if not whole or not isinstance(record.get("model", {}), dict) or not are_tensors:
         raise UserError(
             f"File '{path}' lacks the model or its record ('{RECORD}' with {', '.join(expected)}); give a .ckpt file "
             "written by train.py or a Hugging Face folder."
@@ -106,8 +109,17 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
     """
     content = read_record(path)
     stored = content[RECORD]
-    # Checked first, because damaged bytes inside a tensor would go unnoticed.
-    _check_bytes(path)
+    # Checked first, because damaged bytes inside a tensor would go unnoticed: PyTorch writes checksums but reads none.
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except zipfile.BadZipFile as error:
+        damaged = str(error)
+    if damaged is not None:
+        raise UserError(
+            f"Checkpoint '{path}' is damaged ({damaged}), so training cannot continue from it; delete it to restart "
+            "the run, or restore it."
+        )
     difference = config_difference(stored["model_config"], model.config.to_dict())
     for fact in ("name", "seed"):
         # Checkpoints of earlier versions do not record the seed.
@@ -139,20 +151,6 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
                     f"Checkpoint '{path}' lists a file outside its folder ({shown(value)}); delete it to restart the "
                     "run."
                 )
-
-
-def _check_bytes(path: Path) -> None:
-    """Raise UserError if a checkpoint does not match its checksums, which PyTorch writes but never checks."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except zipfile.BadZipFile as error:
-        damaged = str(error)
-    if damaged is not None:
-        raise UserError(
-            f"Checkpoint '{path}' is damaged ({damaged}), so training cannot continue from it; delete it to restart "
-            "the run, or restore it."
-        )
 
 
 def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
@@ -198,7 +196,21 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         )
     model.load_state_dict(weights)
     if GATES in record:
-        _apply_gates(model, record[GATES], path)
+        encoder = describe(model)
+        expected = [encoder.num_layers, encoder.num_heads]
+        try:
+            gate_LH = torch.tensor(record[GATES], dtype=torch.float32)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"The gates in checkpoint '{path}' cannot be read ({error}); restore the checkpoint."
+            ) from error
+        if list(gate_LH.shape) != expected:
+            raise UserError(
+                f"The gates in checkpoint '{path}' have shape {list(gate_LH.shape)}, but the model has {expected[0]} "
+                f"layers of {expected[1]} heads; give a checkpoint of this model."
+            )
+        # Kept in the weights, so that the logits stay the same without gates.
+        scale_heads(encoder, gate_LH)
     return Checkpoint(model.eval(), record, path)
 
 
@@ -244,26 +256,22 @@ def load(
         found = load_folder(path, has_head, family).eval()
         return found if has_head else found.base_model, load_tokenizer(spec)
     if not adapts:
-        spec = _recorded_spec(path, family)
+        facts = read_record(path)[RECORD].get("model")
+        if facts is None:
+            raise UserError(f"Checkpoint '{path}' does not name the model it was made from; train it again.")
+        recorded = facts.get("family")
+        # The checkpoint is data, which must not cause imports.
+        if family is None and isinstance(recorded, str) and (":" in recorded or ".py" in recorded):
+            raise UserError(
+                f"The family of checkpoint '{path}' is the code '{recorded}', which is not imported because a file "
+                f"names it; if you trust it, give family='{recorded}'."
+            )
+        spec = ModelSpec.read("model", {**facts, "family": family or recorded})
     # A task without labels accepts a model of any.
     checkpoint = load_checkpoint(path, Task(name="texts", metrics=(), texts=1), spec)
     for note in checkpoint.notes:
         rank_zero_info(note)
     return checkpoint.model, load_tokenizer(spec)
-
-
-def _recorded_spec(path: Path, family: str | None) -> ModelSpec:
-    """The pre-trained model that a run's checkpoint names, which is data and must not cause imports."""
-    facts = read_record(path)[RECORD].get("model")
-    if facts is None:
-        raise UserError(f"Checkpoint '{path}' does not name the model it was made from; train it again.")
-    recorded = facts.get("family")
-    if family is None and isinstance(recorded, str) and (":" in recorded or ".py" in recorded):
-        raise UserError(
-            f"The family of checkpoint '{path}' is the code '{recorded}', which is not imported because a file names "
-            f"it; if you trust it, give family='{recorded}'."
-        )
-    return ModelSpec.read("model", {**facts, "family": family or recorded})
 
 
 def initial_checkpoint(task: Task, spec: ModelSpec, init: str, seed: int) -> Checkpoint:
@@ -326,6 +334,49 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     return Checkpoint(model.eval(), record, path, tuple(notes))
 
 
+def merged(folder: Path, base: PreTrainedModel, name: str) -> PreTrainedModel:
+    """The base model with a PEFT adapter, such as LoRA, merged into its weights.
+
+    Args:
+        folder: The adapter's folder.
+        base: The model that it was trained on, modified in place.
+        name: Of the base, for messages.
+
+    Raises:
+        UserError: If peft is not installed, the adapter does not fit the model, or it cannot be merged.
+    """
+    try:
+        import peft
+    except ImportError as error:
+        raise UserError(
+            f"'{folder}' is an adapter, which needs peft; run pip install 'bertsecrets[adapters]'."
+        ) from error
+    try:
+        config: Any = peft.PeftConfig.from_pretrained(str(folder))
+        if config.is_prompt_learning:
+            raise UserError(
+                f"Adapter '{folder}' adds tokens ({config.peft_type.value}) and changes no weights, so it cannot be "
+                "merged; give a model fine-tuned with LoRA or in full."
+            )
+        with warnings.catch_warnings():
+            # peft only warns about missing keys.
+            warnings.filterwarnings("error", message="Found missing adapter keys")
+            adapted: Any = peft.PeftModel.from_pretrained(base, str(folder), config=config)
+        model: PreTrainedModel = adapted.merge_and_unload(safe_merge=True)
+    except UserError:
+        raise
+    # peft's errors (other modules, other shapes, numbers that are not finite) have no common base class.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        base_name = recorded_base(folder)
+        trained_on = f", trained on '{base_name}'," if base_name else ""
+        raise UserError(
+            f"Adapter '{folder}'{trained_on} does not fit model '{name}' ({reason}); give the "
+            "model that it was trained on: model=folder model.path=<folder>, or bs.load(..., base=<folder>)."
+        ) from error
+    return model
+
+
 @torch.no_grad()
 def reorder_outputs(model: PreTrainedModel, order: Sequence[int]) -> None:
     """Reorder the outputs of a classifier in place: the new output ``i`` is the old ``order[i]``.
@@ -351,26 +402,6 @@ def reorder_outputs(model: PreTrainedModel, order: Sequence[int]) -> None:
         parameter.copy_(parameter[index.to(parameter.device)])
 
 
-def _apply_gates(model: PreTrainedModel, gates: Any, path: Path) -> None:
-    """Multiply each head's columns of the output projection by its gate, so that the logits stay the same without
-    gates.
-    """
-    encoder = describe(model)
-    expected = [encoder.num_layers, encoder.num_heads]
-    try:
-        gate_LH = torch.tensor(gates, dtype=torch.float32)
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"The gates in checkpoint '{path}' cannot be read ({error}); restore the checkpoint."
-        ) from error
-    if list(gate_LH.shape) != expected:
-        raise UserError(
-            f"The gates in checkpoint '{path}' have shape {list(gate_LH.shape)}, but the model has {expected[0]} "
-            f"layers of {expected[1]} heads; give a checkpoint of this model."
-        )
-    scale_heads(encoder, gate_LH)
-
-
 def _weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
     """The model's weights in a checkpoint, by their names in the model."""
     # Lightning's module contains more than the model, such as the state of metrics.
@@ -382,10 +413,4 @@ def _fits(weights: Mapping[str, Tensor], model: PreTrainedModel) -> bool:
     expected = model.state_dict()
     return weights.keys() == expected.keys() and all(
         weights[key].shape == tensor.shape for key, tensor in expected.items()
-    )
-
-
-def _are_tensors(weights: object) -> bool:
-    return isinstance(weights, dict) and all(
-        isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in weights.items()
     )

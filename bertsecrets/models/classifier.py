@@ -112,16 +112,6 @@ class SequenceClassifier(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         assert batch.label_B is not None
         loss = batch.head.loss(self._scored(batch), batch.label_B)
-        self._note_finite(loss)
-        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=batch.size)
-        # The largest rate, as layers may learn more slowly than the head.
-        rate = max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
-        self.log("train/learning_rate", rate, batch_size=batch.size)
-        # The weight makes the mean of the processes' gradients the gradient of the whole batch's mean loss.
-        weighted = loss * batch.weight
-        return weighted if self.gate_penalty is None else weighted + self.gate_penalty()
-
-    def _note_finite(self, loss: Tensor) -> None:
         step = self.global_step
         # On the device: a comparison in Python would wait for the GPU at every step.
         bad = torch.where(torch.isfinite(loss.detach()), -1, step)
@@ -131,6 +121,13 @@ class SequenceClassifier(pl.LightningModule):
         # Reading the value synchronises with the GPU, so it is read only every 50 steps.
         if loss.device.type == "cpu" or step % 50 == 0:
             self.check_finite()
+        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=batch.size)
+        # The largest rate, as layers may learn more slowly than the head.
+        rate = max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
+        self.log("train/learning_rate", rate, batch_size=batch.size)
+        # The weight makes the mean of the processes' gradients the gradient of the whole batch's mean loss.
+        weighted = loss * batch.weight
+        return weighted if self.gate_penalty is None else weighted + self.gate_penalty()
 
     def check_finite(self) -> None:
         """Raise UserError, with the step, if the loss of any training step so far was not finite."""
@@ -180,7 +177,8 @@ class SequenceClassifier(pl.LightningModule):
             assert isinstance(predictions, Predictions)
             _, logits_NC, label_N = predictions.collected()
             label_N = label_N.to(self.task.head.label_type)
-            loss = self.task.head.mean_loss(logits_NC, label_N).item()
+            head = self.task.head
+            loss = float(logits_NC[:, 0].mean() if head.statistics else head.loss(logits_NC, label_N))
             self.scores[name] = {**score_logits(logits_NC, label_N, self.task), "loss": loss}
             for metric, value in self.scores[name].items():
                 # Every process already has the same value, so there is nothing to reduce.

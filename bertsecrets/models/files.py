@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,18 @@ def check_weights(folder: Path) -> None:
             f"Model folder '{folder}' has no weights ({', '.join(_WEIGHTS)}); give a folder made by save_pretrained."
         )
     first = names[0]
-    for name in _shards(folder, first) if first.endswith(".index.json") else [first]:
+    if not first.endswith(".index.json"):
+        _check_tensors(folder / first)
+        return
+    listed = read_object(folder / first).get("weight_map")
+    if not isinstance(listed, dict) or not listed or not all(isinstance(name, str) for name in listed.values()):
+        raise UserError(f"'{folder / first}' lists no files of weights; save the model again.")
+    for name in sorted(set(listed.values())):
+        # A folder's index must not cause other files on the machine to be read.
+        if Path(name).name != name:
+            raise UserError(f"'{folder / first}' lists '{name}'; expected the name of a file in the same folder.")
+        if not is_file(folder / name):
+            raise UserError(f"'{folder / first}' lists '{name}', which is missing; copy the whole model folder again.")
         _check_tensors(folder / name)
 
 
@@ -174,21 +185,6 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError as error:
         raise UserError(f"'{path}' cannot be read ({error.strerror}); change its permissions or its path.") from error
-
-
-def _shards(folder: Path, index: str) -> Sequence[str]:
-    """The names of the files that an index of sharded weights lists."""
-    listed = read_object(folder / index).get("weight_map")
-    if not isinstance(listed, dict) or not listed or not all(isinstance(name, str) for name in listed.values()):
-        raise UserError(f"'{folder / index}' lists no files of weights; save the model again.")
-    names = sorted(set(listed.values()))
-    for name in names:
-        # A folder's index must not cause other files on the machine to be read.
-        if Path(name).name != name:
-            raise UserError(f"'{folder / index}' lists '{name}'; expected the name of a file in the same folder.")
-        if not is_file(folder / name):
-            raise UserError(f"'{folder / index}' lists '{name}', which is missing; copy the whole model folder again.")
-    return names
 
 
 def read_json(path: Path) -> Any:

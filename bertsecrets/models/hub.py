@@ -79,9 +79,9 @@ def hub_folder(name: str, revision: str | None = None) -> Path:
         ) from error
     # The library's HTTP client, and so the class of connection errors, depends on its version.
     except Exception as error:
+        reason = (" ".join(str(error).split()) or type(error).__name__)[:_LONGEST_REASON].rstrip(".")
         raise UserError(
-            f"The model '{name}' could not be downloaded from the hub ({_reason(error)}); try again, or give a local "
-            "folder."
+            f"The model '{name}' could not be downloaded from the hub ({reason}); try again, or give a local folder."
         ) from error
 
 
@@ -99,7 +99,3 @@ def model_files(names: list[str]) -> list[str]:
     ]
     weights = ".safetensors" if any(path.suffix == ".safetensors" for path in own) else ".bin"
     return [str(path) for path in own if path.suffix in (".json", ".txt", ".model", weights)]
-
-
-def _reason(error: Exception) -> str:
-    return (" ".join(str(error).split()) or type(error).__name__)[:_LONGEST_REASON].rstrip(".")

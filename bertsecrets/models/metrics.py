@@ -23,34 +23,24 @@ from bertsecrets.task_heads.base import TaskHead, output_of
 from bertsecrets.task_heads.metric import Array
 from bertsecrets.task_heads.sequence import SEQUENCE
 
-METRICS = ("accuracy", "f1", "macro_f1", "auc", "matthews", "pearson", "spearman")
-"""The metrics of classes and scores."""
-
 _LOSSES = ("log_loss", "neg_log_loss", "cross_entropy", "loss")
 
 
 def check_metrics(task: Task) -> None:
     """Raise UserError if a metric of the task does not exist or does not fit its labels, or if ``auc`` is first."""
-    head = task.head
+    head, two_classes = task.head, len(task.labels) == 2
+    fitting = [name for name in head.metrics if name != "f1" or two_classes]
+    fitting += ["auc"] if head.classifies and two_classes else []
     for name in task.metrics:
-        if head.statistics and name not in head.metrics:
-            raise UserError(
-                f"Metric '{name}' does not fit task '{task.name}' of kind {head.kind}; {choices(name, head.metrics)}."
-            )
         if name in _LOSSES:
             raise UserError(
                 f"'{name}' is not a selectable metric, because every run records the loss: as <evaluation set>/loss, "
                 "and for a disabled head in the columns loss_change, loss_low_pointwise and loss_high_pointwise of "
                 "ablation.parquet; remove it."
             )
-        if head.statistics:
-            continue
-        if name not in METRICS:
-            raise UserError(f"Unknown metric '{name}' of task '{task.name}'; {choices(name, METRICS)}.")
-        if (name in ("pearson", "spearman")) != task.is_regression or (name in ("f1", "auc") and len(task.labels) != 2):
+        if name not in fitting:
             raise UserError(
-                f"Metric '{name}' does not fit task '{task.name}'; choose accuracy, macro_f1 or matthews for classes, "
-                "f1 or auc for two classes, pearson or spearman for scores."
+                f"Metric '{name}' does not fit task '{task.name}' of kind {head.kind}; {choices(name, fitting)}."
             )
     if task.metrics[:1] == ("auc",):
         raise UserError(
@@ -227,10 +217,7 @@ class Predictions(Metric):
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Module:
         # precision=bf16-true converts the whole module again for the last validation, which reads these float32
         # numbers.
-        def kept(tensor: Tensor) -> Tensor:
-            return tensor.to(fn(tensor).device)
-
-        return super()._apply(kept, exclude_state)
+        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), exclude_state)
 
     def update(self, index_B: Tensor, logits_BC: Tensor, label_B: Tensor) -> None:
         """Add a batch; logits are kept as float32."""

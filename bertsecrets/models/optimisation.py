@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.encoder import describe
 from bertsecrets.models.settings import OptimizerConfig
 
 
@@ -32,7 +32,10 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     A parameter shared by several layers has the rate of the highest of them.
     """
     encoder = describe(model)
-    depths = _depths(encoder)
+    # 0 for embeddings, 1 for layer 0 and so on; the head's parameters are the highest.
+    depths = {id(parameter): 0 for module in encoder.embeddings for parameter in module.parameters()}
+    for layer, module in enumerate(encoder.layers):
+        depths.update((id(parameter), layer + 1) for parameter in module.parameters())
     top = encoder.num_layers + 1
     groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
     for parameter in encoder.model.parameters():
@@ -55,11 +58,3 @@ def linear_rate(step: int, steps: int, warmup_fraction: float) -> float:
     if step < warmup:
         return step / warmup
     return max(0.0, (steps - step) / max(1, steps - warmup))
-
-
-def _depths(encoder: Encoder) -> dict[int, int]:
-    """Parameter id -> 0 for embeddings, 1 for layer 0 and so on; without the head's parameters."""
-    depths = {id(parameter): 0 for module in encoder.embeddings for parameter in module.parameters()}
-    for layer, module in enumerate(encoder.layers):
-        depths.update((id(parameter), layer + 1) for parameter in module.parameters())
-    return depths

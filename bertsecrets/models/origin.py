@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from bertsecrets.errors import UserError
@@ -136,15 +137,17 @@ def weights_cosine(model: PreTrainedModel, other: PreTrainedModel) -> float:
     return product / math.sqrt(norm * other_norm) if norm and other_norm else 0.0
 
 
-def check_same_size(model: PreTrainedModel, reference: PreTrainedModel, name: str) -> None:
-    """Raise UserError if a reference model differs in its number of layers or heads."""
-    encoders = describe(model), describe(reference)
-    sizes = [(encoder.num_layers, encoder.num_heads) for encoder in encoders]
+def check_same_size(model: nn.Module, reference: nn.Module) -> None:
+    """Raise UserError unless the maps of two models can be compared head by head and token by token."""
+    sizes = [
+        (encoder.num_layers, encoder.num_heads, encoder.base.config.vocab_size)
+        for encoder in (describe(model), describe(reference))
+    ]
     if sizes[0] != sizes[1]:
-        (layers, heads), (other_layers, other_heads) = sizes
+        (layers, heads, words), (other_layers, other_heads, other_words) = sizes
         raise UserError(
-            f"reference is '{name}', with {other_layers} layers of {other_heads} heads, but the model has {layers} "
-            f"layers of {heads} heads; give a model of the same size."
+            f"The reference has {other_layers} layers of {other_heads} heads and {other_words} tokens, but the model "
+            f"has {layers} of {heads} and {words}; give a model of the same size and vocabulary."
         )
 
 

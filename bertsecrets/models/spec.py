@@ -112,7 +112,19 @@ class ModelSpec(Settings):
                 )
         check_config_file(folder)
         if self.sha256 is not None:
-            _check_hash(folder / "model.safetensors", self.sha256)
+            weights = folder / "model.safetensors"
+            if not weights.is_file():
+                raise UserError(f"Weights '{weights}' are missing; install the model again.")
+            digest = hashlib.sha256()
+            with weights.open("rb") as stream:
+                # Read in pieces, as weights may exceed the free memory.
+                while chunk := stream.read(1 << 20):
+                    digest.update(chunk)
+            if digest.hexdigest() != self.sha256:
+                raise UserError(
+                    f"Weights '{weights}' have sha256 {digest.hexdigest()[:12]}…, expected {self.sha256[:12]}…; "
+                    "install the model again."
+                )
         return str(folder)
 
     def folder(self) -> Path | None:
@@ -200,18 +212,3 @@ def find_checkpoint(name: str | Path, revision: str | None = None) -> Path:
             "run folder, a folder with a model, or a hub name (owner/name)."
         )
     return saved
-
-
-def _check_hash(weights: Path, expected: str) -> None:
-    if not weights.is_file():
-        raise UserError(f"Weights '{weights}' are missing; install the model again.")
-    digest = hashlib.sha256()
-    with weights.open("rb") as stream:
-        # Read in pieces, as weights may exceed the free memory.
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
-    if digest.hexdigest() != expected:
-        raise UserError(
-            f"Weights '{weights}' have sha256 {digest.hexdigest()[:12]}…, expected {expected[:12]}…; install the model "
-            "again."
-        )

@@ -18,6 +18,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
 from bertsecrets.models.loading import check_segments, max_positions
+from bertsecrets.models.origin import check_same_size
 from bertsecrets.pages.page_view import PageView
 from bertsecrets.present.report.content import HeadColumn, HeadsTogether, HeadViewer, Report, Section, ViewerExample
 from bertsecrets.results.formatting import number, shortened
@@ -245,18 +246,10 @@ def _maps(network: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
 
 
 def _reference(network: PreTrainedModel, reference: nn.Module) -> PreTrainedModel:
-    encoder, other = describe(network), describe(reference)
-    if encoder.model is other.model:
+    other = describe(reference)
+    if describe(network).model is other.model:
         raise UserError("reference is the model itself; load the model before fine-tuning separately.")
-    sizes = [
-        (described.num_layers, described.num_heads, described.model.config.vocab_size) for described in (encoder, other)
-    ]
-    if sizes[0] != sizes[1]:
-        (layers, heads, words), (layers_2, heads_2, words_2) = sizes
-        raise UserError(
-            f"The reference has {layers_2} layers of {heads_2} heads and {words_2} tokens, but the model has {layers} "
-            f"of {heads} and {words}; give a model of the same size and vocabulary."
-        )
+    check_same_size(network, reference)
     return other.model
 
 

@@ -68,8 +68,12 @@ class Experiment:
         """Raise UserError unless it has a valid name, title and columns."""
         kind = type(self).__name__
         for attribute in ("name", "title"):
-            if not isinstance(getattr(self, attribute, None), str):
+            value = getattr(self, attribute, None)
+            if not isinstance(value, str) or not value:
                 raise UserError(f"{kind} has no {attribute}; set the attribute {attribute} of its class, a text.")
         if not (isinstance(self.columns, tuple) and all(isinstance(column, Column) for column in self.columns)):
-            raise UserError(f"The columns of {kind} are {self.columns!r}; expected a tuple of bertsecrets.Column.")
+            raise UserError(
+                f"The columns of {kind} are {self.columns!r}; expected a tuple of bertsecrets.Column, with a comma "
+                "at the end if there is one column."
+            )
         check_name(self.name)

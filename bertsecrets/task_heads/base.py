@@ -243,10 +243,6 @@ class TaskHead(ABC):
         """An answer, or the sum of several where they are statistics, in a few words."""
         return ", ".join(f"{name} {value:.4g}" for name, value in self.numbers(answer_F).items())
 
-    def mean_loss(self, answer_NF: Tensor, label_N: Tensor) -> Tensor:
-        """The loss of an evaluation set, from its answers."""
-        return answer_NF[:, 0].mean() if self.statistics else self.loss(answer_NF, label_N)
-
     def has_losses(self, answer_NF: Tensor) -> bool:
         """Whether an answer says more than what is predicted."""
         return True

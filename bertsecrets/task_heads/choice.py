@@ -26,16 +26,17 @@ def score_single_choices(model: nn.Module) -> RemovableHandle | None:
     """
     if not chooses(model):
         return None
-    return model.register_forward_pre_hook(_as_single_choices, with_kwargs=True)
 
+    def as_single(
+        model: nn.Module, args: tuple[Any, ...], arguments: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        ids, vectors = arguments.get("input_ids"), arguments.get("inputs_embeds")
+        if (ids is None or ids.dim() != 2) and (vectors is None or vectors.dim() != 3):
+            return args, arguments
+        rows = {name: value.unsqueeze(1) if isinstance(value, Tensor) else value for name, value in arguments.items()}
+        return args, rows
 
-def _as_single_choices(
-    model: nn.Module, args: tuple[Any, ...], arguments: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    ids, vectors = arguments.get("input_ids"), arguments.get("inputs_embeds")
-    if (ids is None or ids.dim() != 2) and (vectors is None or vectors.dim() != 3):
-        return args, arguments
-    return args, {name: value.unsqueeze(1) if isinstance(value, Tensor) else value for name, value in arguments.items()}
+    return model.register_forward_pre_hook(as_single, with_kwargs=True)
 
 
 class ChoiceHead(SequenceHead):

@@ -45,14 +45,15 @@ def answer_f1(given: str, gold: Sequence[str], no_answer: bool) -> float:
         gold: The gold answers.
         no_answer: Whether two empty answers agree, as in SQuAD 2.0; in SQuAD 1.1 they share no word.
     """
-    return max(_word_f1(normalised(given).split(), normalised(one).split(), no_answer) for one in gold)
-
-
-def _word_f1(given: list[str], gold: list[str], no_answer: bool) -> float:
-    if no_answer and not (given and gold):
-        return float(given == gold)
-    shared = sum((Counter(given) & Counter(gold)).values())
-    return 2 * shared / (len(given) + len(gold)) if shared else 0.0
+    words, scores = normalised(given).split(), []
+    for one in gold:
+        gold_words = normalised(one).split()
+        shared = sum((Counter(words) & Counter(gold_words)).values())
+        if no_answer and not (words and gold_words):
+            scores.append(float(words == gold_words))
+        else:
+            scores.append(2 * shared / (len(words) + len(gold_words)) if shared else 0.0)
+    return max(scores)
 
 
 @dataclass(frozen=True, slots=True)

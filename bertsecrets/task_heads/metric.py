@@ -23,6 +23,12 @@ def ratio(mean_F: Array) -> Array:
     return np.asarray(np.divide(over, under, out=np.zeros_like(over), where=under > 0))
 
 
+def f1(mean_F: Array) -> Array:
+    """F1 from means of the numbers found, predicted and annotated; 0 where there are none."""
+    found, predicted, annotated = np.moveaxis(mean_F, -1, 0)
+    return ratio(np.stack([2 * found, predicted + annotated], -1))
+
+
 @dataclass(frozen=True)
 class Metric:
     """A score as a function of sums of features over examples.

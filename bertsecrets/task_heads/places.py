@@ -44,11 +44,9 @@ class PlaceHead(TaskHead):
             return super().output(model, inputs, label_B)
         # As below: a vocabulary of logits at every token would not fit into memory.
         place_BW, _ = labelled_places(label_B)
-
-        def keep_scored(module: Any, args: Any, output: Any) -> BaseModelOutput:
-            return BaseModelOutput(last_hidden_state=taken(output[0], place_BW))
-
-        hook = model.base_model.register_forward_hook(keep_scored)
+        hook = model.base_model.register_forward_hook(
+            lambda module, args, output: BaseModelOutput(last_hidden_state=taken(output[0], place_BW))
+        )
         try:
             return output_of(model, inputs)
         finally:

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads.base import TaskHead, wide
-from bertsecrets.task_heads.metric import Array, Metric, mean_of_first
+from bertsecrets.task_heads.metric import Array, Metric, f1, mean_of_first
 from bertsecrets.task_heads.places import first_places
 
 _NO_SPREAD = 1e-15
@@ -33,12 +33,6 @@ def _confusion(label_N: Array, prediction_VN: Array) -> Array:
     predicted_VNC = prediction_VN[..., None] == classes
     both_VNCC = predicted_VNC[..., :, None] & gold_NC[:, None, :]
     return np.asarray(both_VNCC.reshape(*prediction_VN.shape, -1), dtype=np.float64)
-
-
-def _f1(mean_F: Array) -> Array:
-    true, predicted, gold = np.moveaxis(mean_F, -1, 0)
-    whole = predicted + gold
-    return np.asarray(np.divide(2 * true, whole, out=np.zeros_like(true), where=whole > 0))
 
 
 def _macro_f1(mean_F: Array) -> Array:
@@ -113,7 +107,7 @@ class SequenceHead(TaskHead):
         metric.name: metric
         for metric in (
             ACCURACY,
-            Metric("f1", _positives, _f1, classes=(0.0, 1.0), defined=lambda label_N: bool((label_N == 1).any())),
+            Metric("f1", _positives, f1, classes=(0.0, 1.0), defined=lambda label_N: bool((label_N == 1).any())),
             Metric("macro_f1", _confusion, _macro_f1),
             Metric(
                 "matthews",

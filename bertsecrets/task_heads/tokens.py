@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bertsecrets.task_heads.labels import IGNORED, PREFIXES, TOKENS, parts_of_tag
-from bertsecrets.task_heads.metric import Array, Metric, ratio
+from bertsecrets.task_heads.metric import Metric, f1, ratio
 from bertsecrets.task_heads.places import PlaceHead, labelled_places
 
 _O, _B, _I, _E, _S = range(len(PREFIXES))
@@ -16,12 +15,6 @@ _O, _B, _I, _E, _S = range(len(PREFIXES))
 
 def _among(value_BW: Tensor, *numbers: int) -> Tensor:
     return torch.isin(value_BW, torch.tensor(numbers, device=value_BW.device))
-
-
-def _entity_f1(mean_F: Array) -> Array:
-    """F1 from means of the numbers of entities found, predicted and annotated; 0 where there are none."""
-    found, predicted, annotated = mean_F[..., 0], mean_F[..., 1], mean_F[..., 2]
-    return ratio(np.stack([2 * found, predicted + annotated], -1))
 
 
 class TokenHead(PlaceHead):
@@ -49,7 +42,7 @@ class TokenHead(PlaceHead):
             Metric.of_columns(
                 "entity_f1",
                 (3, 4, 5),
-                _entity_f1,
+                f1,
                 steps=((-1, 0, 0), (-1, -1, 0), (0, -1, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)),
                 defined=lambda feature_NF: bool(feature_NF[:, 2].any()),
             ),

@@ -22,7 +22,7 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.sentence_embedder import Pooling, SentenceEmbedder, is_embedder_folder, load_embedder
-from bertsecrets.task_heads.similarity import SIMILARITY
+from bertsecrets.task_heads.regression import SIMILARITY
 
 PAIRS = [
     ("the dog chased the cat", "the cat sat"),

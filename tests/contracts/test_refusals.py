@@ -93,20 +93,20 @@ def test_wrong_settings_of_an_analysis_are_reported(kind: type, wrong: dict[str,
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"possition": ["NOUN"]}, "Unknown kind 'possition' of feature 'x'"),
-        ({"special": "last"}, "Unknown special token 'last'"),
+        ({"possition": ["NOUN"]}, "Unknown key 'features.x.possition'; did you mean 'pos"),
+        ({"special": "last"}, "features.x.special is 'last'; expected first, separator or null"),
         ({"special": "first", "pos": ["NOUN"]}, "A feature is defined by exactly one of"),
         ({"contains": ["not"], "pos": ["NOUN"]}, "A feature is defined by exactly one of"),
         ({}, "A feature is defined by exactly one of"),
-        ({"pos": "NOUN"}, r"Kind 'pos' of feature 'x' is 'NOUN'; expected a list, e.g. \[NOUN\]"),
-        ({"special": "first", "pool": "mean"}, "Unknown pool 'mean'"),
-        ({"special": "first", "pool": None}, "Unknown pool null"),
-        ({"pos": None}, r"Kind 'pos' of feature 'x' is null; expected a list\."),
+        ({"pos": "NOUN"}, r"features.x.pos is 'NOUN'; expected a list of texts.*e.g. \[NOUN\]"),
+        ({"special": "first", "pool": "mean"}, "Unknown features.x.pool 'mean'; did you mean 'max'"),
+        ({"special": "first", "pool": None}, "features.x.pool is null; expected max or sum"),
+        ({"pos": None}, "features.x.pos is null; expected a list"),
     ],
 )
 def test_a_wrong_feature_is_an_error(section: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Feature.from_config("x", section)
+        Feature.read("features.x", section)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_wrong_feature_is_an_error(section: dict[str, object], message: str) -
         ({"link": "haed"}, "Unknown link 'haed' of a word pair; did you mean 'head'"),
         ({"link": "head", "form": {"pos": ["VERB"]}}, "Unknown key 'form' of pair 'x'; did you mean 'from'"),
         ({"link": "head", "from": {"special": "first"}}, "A word pair links words"),
-        ({"link": "head", "to": {"poss": ["VERB"]}}, "Unknown kind 'poss' of feature 'x.to'"),
+        ({"link": "head", "to": {"poss": ["VERB"]}}, "Unknown key 'pairs.x.to.poss'"),
         ("head", "Pair 'x' is 'head'"),
     ],
 )

@@ -128,11 +128,11 @@ def test_two_processes_share_the_work(tmp_path: Path) -> None:
 def test_every_field_of_a_word_is_kept(tmp_path: Path) -> None:
     words = (Word("n't", 3, 6, "PART", 1, "advmod", True, 7, "RB"), Word("gehört", 0, 3, "VERB", -1, "root"))
     annotations = [Annotation(words), Annotation(()), Annotation(words[1:])]
-    write_annotations(tmp_path / "a.parquet", annotations)
-    assert read_annotations(tmp_path / "a.parquet", 3) == annotations
-    (tmp_path / "a.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(UserError, match=r"a.parquet cannot be read .*; delete it, and run again"):
-        read_annotations(tmp_path / "a.parquet", 3)
+    write_annotations(tmp_path / "a.json", annotations)
+    assert read_annotations(tmp_path / "a.json") == annotations
+    (tmp_path / "a.json").write_text("[[[1, 2")
+    with pytest.raises(UserError, match=r"a.json cannot be read .*; delete it, and run again"):
+        read_annotations(tmp_path / "a.json")
 
 
 def test_a_task_without_gold_annotation_gets_it(pipeline: Path, tmp_path: Path, glue: Path) -> None:

@@ -315,9 +315,9 @@ def test_windows_keep_every_word_once_and_the_mentions_within(
         if annotation is not None
     ]
     cut = windows(documents, tokenizer, max_length)  # type: ignore[arg-type]
-    assert [window.index for window in cut.examples] == list(range(len(cut.examples)))
+    assert [window.index for window in cut] == list(range(len(cut)))
     for document in documents:
-        pieces = [window for window in cut.examples if window.document == document.index]
+        pieces = [window for window in cut if window.document == document.index]
         words = [word.form for piece in pieces for word in piece.annotations[0].words]
         assert words == [word.form for word in document.annotations[0].words]
         for piece in pieces:
@@ -336,16 +336,17 @@ def test_windows_end_with_sentences_that_fit(tmp_path: Path) -> None:
     assert annotation is not None
     documents = [Example(0, (text,), None, (annotation,))]
     whole = windows(documents, wordpiece(), 64)
-    assert (len(whole.examples), whole.cut_sentences) == (1, 0)
-    assert whole.examples[0].annotations == documents[0].annotations
+    assert len(whole) == 1
+    assert whole[0].annotations == documents[0].annotations
     # 14 and 11 tokens, and two special ones.
     tokens = [len(wordpiece()(part)["input_ids"]) for part in ("The man in Bonn saw his dog.", "He didn't see it.")]
     cut = windows(documents, wordpiece(), max(tokens))
-    assert [window.texts[0] for window in cut.examples] == ["The man in Bonn saw his dog.", "He didn't see it."]
-    assert cut.cut_sentences == 0
+    assert [window.texts[0] for window in cut] == ["The man in Bonn saw his dog.", "He didn't see it."]
     # The antecedents of He and it are in the first window: they still have one.
-    assert [mention.anaphoric for mention in cut.examples[1].annotations[0].mentions] == [True, True]
-    assert windows(documents, wordpiece(), max(tokens) - 1).cut_sentences == 1
+    assert [mention.anaphoric for mention in cut[1].annotations[0].mentions] == [True, True]
+    # A sentence that is longer than a window is cut between words.
+    [first, _] = windows(documents, wordpiece(), max(tokens) - 1)
+    assert first.texts == ("The man in Bonn saw his dog",)
 
 
 def test_the_choices_of_a_window_are_those_within(tmp_path: Path) -> None:
@@ -356,7 +357,7 @@ def test_the_choices_of_a_window_are_those_within(tmp_path: Path) -> None:
     tokenizer = wordpiece()
     length = len(tokenizer("Ann laughed. She laughed.")["input_ids"])
     cut = windows([Example(0, (text,), None, (annotation,))], tokenizer, length)
-    last = cut.examples[-1].annotations[0]
+    last = cut[-1].annotations[0]
     assert [last.words[mention.head].form for mention in last.mentions] == ["Ann", "She"]
     assert last.mentions[1].choices == (0,)
 

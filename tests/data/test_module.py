@@ -117,7 +117,7 @@ class TestTaskData:
         assert widths <= {16, 32}
 
     def test_an_unknown_evaluation_set_is_reported(self, root: Path) -> None:
-        with pytest.raises(UserError, match="Unknown evaluation set 'mnli' of task 'mnli'; did you mean 'mnli_m'"):
+        with pytest.raises(UserError, match="set 'mnli' does not exist in task 'mnli'; did you mean 'mnli_m'"):
             make(root).evaluation_loader("mnli")
 
     def test_processes_share_the_evaluation(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

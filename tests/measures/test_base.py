@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.measures.analysis import Paired
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.one_pass import measure_pass
-from bertsecrets.measures.paired import Paired
 
 
 class WithPValue(Measure):
@@ -45,14 +45,17 @@ class Nothing(Measure):
 @pytest.mark.parametrize(
     ("described", "message"),
     [
-        ({}, "Measure class Mine has no name; set Mine.name."),
-        ({"name": ""}, "Measure class Mine has no name"),
-        ({"name": "mine"}, "Measure class Mine has no title; set Mine.title."),
+        ({}, "Mine has no name; set the attribute name of its class, a text."),
+        ({"name": ""}, "Mine has no name"),
+        ({"name": "mine"}, "Mine has no title"),
         (
             {"name": "mine", "title": "Mine"},
-            r"Measure class Mine has no columns; set Mine.columns to a tuple of Column\(name, label\)",
+            r"Mine has no columns; set columns to a tuple of Column\(name, label\)",
         ),
-        ({"name": "mine", "title": "Mine", "columns": ("a", "b")}, "Measure class Mine has no columns"),
+        (
+            {"name": "mine", "title": "Mine", "columns": ("a", "b")},
+            "columns of Mine are .*expected a tuple of",
+        ),
         (
             {
                 "name": "mine",

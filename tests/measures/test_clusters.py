@@ -21,11 +21,10 @@ from scipy.stats import spearmanr
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.measures.base import Passed
-from bertsecrets.measures.clusters import divergence
-from bertsecrets.measures.clusters.divergence import PairwiseDivergence, sums_of_block
 from bertsecrets.measures.clusters.geometry import (
     groups_of,
     in_the_plane,
+    pairwise_divergence,
     same_label_is_close,
     stability,
 )
@@ -34,8 +33,6 @@ from bertsecrets.measures.clusters.rows import Distance, Group, Moved, Place, Sp
 from bertsecrets.measures.one_pass import measure_pass
 
 Array = NDArray[np.float64]
-
-pairwise_divergence = PairwiseDivergence(compile_from=math.inf)
 
 
 def double_loop(texts: list[Array], smoothing: float = 0.0) -> Array:
@@ -90,46 +87,6 @@ def test_divergence_is_a_symmetric_number_from_0_to_ln_2_with_many_columns() -> 
     assert sum_NN.max() <= 70 * np.log(2) + 1e-4
     expected = (jensenshannon(map_NTT[0].double(), map_NTT[1].double(), axis=-1) ** 2).sum()
     assert sum_NN[0, 1].item() / 70 == pytest.approx(expected / 70, abs=1e-6)
-
-
-def test_the_sums_of_a_block_are_those_of_the_logarithm() -> None:
-    block = torch.logspace(-30, 0, 4000).repeat(2, 1)
-    block[1] = torch.rand(4000, generator=torch.Generator().manual_seed(0))
-    for width in (1, 4000):
-        for start in range(0, 4000, 40 if width == 1 else 4000):
-            part = block[:, start : start + width]
-            sum_22T = (part[:, None] + part).double()
-            expected = (sum_22T * sum_22T.log()).sum(-1)
-            assert torch.allclose(sums_of_block(part, part).double(), expected, rtol=1e-6, atol=1e-8)
-
-
-def test_without_a_compiler_the_divergence_is_computed_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("No working C++ compiler found")
-
-    monkeypatch.setattr(divergence, "_compiled", broken)
-    map_NM = (4 * torch.randn(5, 30, 30, generator=torch.Generator().manual_seed(0))).softmax(-1).flatten(1)
-    both = PairwiseDivergence(compile_from=0)
-    with caplog.at_level("INFO"):
-        assert torch.equal(both(map_NM), pairwise_divergence(map_NM))
-        assert torch.equal(both(map_NM), pairwise_divergence(map_NM))
-    assert caplog.text.count("No working C++ compiler found") == 1
-
-
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_blocks_give_the_same_as_single_heads(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
-    if not compiled:
-        monkeypatch.setattr(divergence, "_compiled", lambda: sums_of_block)
-    map_NM = (4 * torch.randn(37, 40, 40, generator=torch.Generator().manual_seed(0))).softmax(-1).flatten(1)
-    size = 37 * 38 // 2 * 1600
-    by_blocks = PairwiseDivergence(compile_from=1.5 * size)
-    expected = pairwise_divergence(map_NM)
-    assert torch.equal(by_blocks(map_NM), expected)
-    actual = by_blocks(map_NM)
-    assert not torch.equal(actual, expected)
-    assert torch.allclose(actual / 40, expected / 40, atol=5e-7, rtol=0)
 
 
 def test_numbers_do_not_depend_on_batches_and_an_unchanged_model_needs_no_second_space() -> None:

@@ -47,7 +47,7 @@ def text_of(marked: str, tags: str = "", choices: tuple[int, ...] | None = None)
 def demo(max_length: int = 128) -> EncodedSplit:
     """The demo documents, cut into windows if ``max_length`` is short."""
     documents = make_source(SourceConfig(), task("demo_coreference")).examples("validation")
-    return EncodedSplit(windows(documents, bert_tokenizer(), max_length).examples, bert_tokenizer(), max_length)
+    return EncodedSplit(windows(documents, bert_tokenizer(), max_length), bert_tokenizer(), max_length)
 
 
 def fed(measure: Coreference, split: EncodedSplit, sizes: tuple[int, ...]) -> list[list[Array]]:

@@ -18,8 +18,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Passed
-from bertsecrets.measures.drift import Drift, cosine, jensen_shannon
-from bertsecrets.measures.first_heads import differs_from_first
+from bertsecrets.measures.drift import Drift, cosine, differs_from_first, jensen_shannon
 from bertsecrets.measures.one_pass import KeptMaps, measure_pass
 from bertsecrets.statistics.corrections import holm
 

@@ -82,7 +82,7 @@ def test_the_sentences_worked_by_hand() -> None:
     #                  0       1    2      3    4    5       6         7       8    9        10      11     12   13   14
     assert tokens == ["[CLS]", "i", "don", "'", "t", "note", "normal", "dogs", ".", "[SEP]", "dogs", "can", "'", "t",
                       "win", "[SEP]"]  # fmt: skip
-    features = {name: Feature.from_config(name, section) for name, section in SECTIONS.items()}
+    features = {name: Feature.read(name, section) for name, section in SECTIONS.items()}
     matching = StringMatching(list(features.values()))
     matching.prepare(split)
     mask_BFS = matching.masks(split[[0]])

@@ -13,12 +13,12 @@ from torch import Tensor
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Frame, FrameElement, Word
 from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.analysis import Paired
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.measure import FrameRelations
 from bertsecrets.measures.offsets import Offsets
 from bertsecrets.measures.one_pass import measure_pass
-from bertsecrets.measures.paired import Paired
 
 
 class CountedFocus(Focus):

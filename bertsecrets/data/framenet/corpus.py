@@ -8,12 +8,10 @@ import gc
 import re
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
 from xml.etree import ElementTree
 
 from bertsecrets.data.example import Annotation, Example, Frame, FrameElement, Word
@@ -27,8 +25,7 @@ _LARGEST = 50_000_000
 """Limit on a file's unpacked bytes; the largest file of the releases has 2 million."""
 
 _NAMESPACE = "{http://framenet.icsi.berkeley.edu}"
-_REQUIRED_FILES = ("luIndex.xml", "frameIndex.xml", "frRelation.xml")
-_REQUIRED_FOLDERS = ("lu/", "frame/")
+_REQUIRED = ("luIndex.xml", "frameIndex.xml", "frRelation.xml", "lu/", "frame/")
 # The releases leave lexical units with this status out of their own index.
 _PROBLEM = "Problem"
 
@@ -95,27 +92,19 @@ class FrameNetFiles:
         if not root.exists():
             raise UserError(f"FrameNet folder '{root}' does not exist; give framenet.root=<folder or zip of FrameNet>.")
         self.root = root
-        self._zip: zipfile.ZipFile | None = None
+        self._folder: Path | zipfile.Path = root
         if root.is_file():
             try:
-                self._zip = zipfile.ZipFile(root)
+                self._folder = zipfile.Path(zipfile.ZipFile(root))
             except zipfile.BadZipFile as error:
                 raise UserError(
                     f"FrameNet file '{root}' is not a zip, or is damaged; give the folder or zip of FrameNet."
                 ) from error
-        self._prefix = _index_folder(_index_candidates(root) if self._zip is None else self._zip.namelist())
-        self._check()
-
-    def _check(self) -> None:
+        within = [folder for folder in self._folder.iterdir() if (folder / "luIndex.xml").exists()]
+        if not (self._folder / "luIndex.xml").exists() and len(within) == 1:
+            [self._folder] = within
         release = f"a release of FrameNet {', '.join(VERSIONS[:-1])} or {VERSIONS[-1]}"
-        required = (*_REQUIRED_FILES, *_REQUIRED_FOLDERS)
-        if self._zip is None:
-            base = self.root / self._prefix
-            missing = [name for name in required if not (base / name).exists()]
-        else:
-            names = [name.removeprefix(self._prefix) for name in self._zip.namelist()]
-            missing = [name for name in _REQUIRED_FILES if name not in names]
-            missing += [folder for folder in _REQUIRED_FOLDERS if not any(name.startswith(folder) for name in names)]
+        missing = [name for name in _REQUIRED if not (self._folder / name).exists()]
         if missing:
             raise UserError(
                 f"FrameNet folder '{self.root}' is incomplete or another version ({', '.join(missing)} missing); give "
@@ -141,7 +130,7 @@ class FrameNetFiles:
     def read(self, name: str) -> bytes:
         """A file's content; raises UserError if it is missing or cannot be read."""
         try:
-            with self._opened(self._prefix + name) as file:
+            with (self._folder / name).open("rb") as file:
                 content = file.read(_LARGEST + 1)
         # A zip with a password raises RuntimeError.
         except (OSError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
@@ -156,19 +145,21 @@ class FrameNetFiles:
             )
         return content
 
-    def _opened(self, path: str) -> IO[bytes]:
-        return (self.root / path).open("rb") if self._zip is None else self._zip.open(path)
-
     def parse(self, name: str) -> ElementTree.Element:
         """An XML file's root element; raises UserError if the file is missing or not valid XML."""
         content = self.read(name)
+        # The search for reference cycles takes two fifths of the parsing time, and a tree has none.
+        collects = gc.isenabled()
+        gc.disable()
         try:
-            with _without_garbage_collection():
-                return ElementTree.fromstring(content)
+            return ElementTree.fromstring(content)
         except ElementTree.ParseError as error:
             raise UserError(
                 f"FrameNet file '{name}' of '{self.root}' is damaged ({error}); unpack the release again."
             ) from error
+        finally:
+            if collects:
+                gc.enable()
 
 
 class FrameNetCorpus:
@@ -187,7 +178,13 @@ class FrameNetCorpus:
     def roles(self, frame: str) -> FrameRoles:
         """The core elements of a frame; raises UserError if the release lacks it."""
         if frame not in self._roles:
-            self._roles[frame] = _roles(self.files.parse(f"frame/{frame}.xml"))
+            root = self.files.parse(f"frame/{frame}.xml")
+            elements = root.iterfind(f"{_NAMESPACE}FE")
+            members = root.iterfind(f"{_NAMESPACE}FEcoreSet/{_NAMESPACE}memberFE")
+            self._roles[frame] = FrameRoles(
+                core_type=frozenset(one.attrib["name"] for one in elements if one.get("coreType") == "Core"),
+                core_set=frozenset(member.attrib["name"] for member in members),
+            )
         return self._roles[frame]
 
     def exemplars(self, progress: bool = False) -> Iterator[Exemplar]:
@@ -207,36 +204,23 @@ class FrameNetCorpus:
                     yield _exemplar(sentence, unit["name"], unit["frameName"])
 
 
-def _roles(frame: ElementTree.Element) -> FrameRoles:
-    elements = frame.iterfind(f"{_NAMESPACE}FE")
-    members = frame.iterfind(f"{_NAMESPACE}FEcoreSet/{_NAMESPACE}memberFE")
-    return FrameRoles(
-        core_type=frozenset(element.attrib["name"] for element in elements if element.get("coreType") == "Core"),
-        core_set=frozenset(member.attrib["name"] for member in members),
-    )
-
-
 def _exemplar(sentence: ElementTree.Element, unit: str, frame: str) -> Exemplar:
     text = (sentence.findtext(f"{_NAMESPACE}text") or "").replace("\n", " ")
     spans_of: dict[str, tuple[Span, ...]] = {}
     for annotation in sentence.iterfind(f"{_NAMESPACE}annotationSet"):
-        if "cxnID" not in annotation.attrib:
-            # The last annotation set counts, as in nltk's reader.
-            spans_of |= _annotation_set(annotation)
+        if "cxnID" in annotation.attrib:
+            continue
+        of_set: dict[str, tuple[Span, ...]] = {}
+        for layer in annotation.iterfind(f"{_NAMESPACE}layer"):
+            name = layer.get("name")
+            if name == "Target" or (name == "FE" and layer.get("rank") == "1"):
+                spans = _spans(layer.iterfind(f"{_NAMESPACE}label"))
+                # An empty layer of targets, or a second one, is ignored, as in nltk's reader.
+                if name == "FE" or (spans and name not in of_set):
+                    of_set[name] = spans
+        # The last annotation set counts, as in nltk's reader.
+        spans_of |= of_set
     return Exemplar(text, unit, frame, spans_of.get("Target", ()), spans_of.get("FE", ()))
-
-
-def _annotation_set(annotation: ElementTree.Element) -> dict[str, tuple[Span, ...]]:
-    """The spans of the layers "Target" and "FE"."""
-    spans_of: dict[str, tuple[Span, ...]] = {}
-    for layer in annotation.iterfind(f"{_NAMESPACE}layer"):
-        name = layer.get("name")
-        if name == "Target" or (name == "FE" and layer.get("rank") == "1"):
-            spans = _spans(layer.iterfind(f"{_NAMESPACE}label"))
-            # An empty layer of targets, or a second one, is ignored, as in nltk's reader.
-            if name == "FE" or (spans and name not in spans_of):
-                spans_of[name] = spans
-    return spans_of
 
 
 def _spans(labels: Iterator[ElementTree.Element]) -> tuple[Span, ...]:
@@ -264,25 +248,3 @@ def _word_range(span: Span, words: list[Word]) -> tuple[int, int] | None:
     """First and last word of a span; None if it covers no word."""
     inside = [number for number, word in enumerate(words) if word.start >= span.start and word.end <= span.end]
     return (inside[0], inside[-1]) if inside else None
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Pause the search for reference cycles: a tree has none, and the search takes two fifths of the parsing time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _index_candidates(root: Path) -> Iterable[str]:
-    return [path.relative_to(root).as_posix() for path in (*root.glob("*.xml"), *root.glob("*/luIndex.xml"))]
-
-
-def _index_folder(names: Iterable[str]) -> str:
-    """The folder with the index, ending in a slash; empty for the root itself or if several folders have one."""
-    folders = {name.removesuffix("luIndex.xml") for name in names if re.fullmatch(r"(?:[^/]+/)?luIndex\.xml", name)}
-    return "" if "" in folders or len(folders) != 1 else folders.pop()

@@ -105,18 +105,15 @@ def _published(line: str, index: int, where: str) -> Example:
         links = ast.literal_eval(match["links"])
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise problem from error
-    spans = [_locate(form, text) for form in (match["target"], *map(str, links))]
-    located = [span for span in spans if span is not None]
-    if not links or len(located) < len(spans):
+    spans = []
+    for form in (match["target"], *map(str, links)):
+        whole_word = re.search(rf"(?<!\S){re.escape(form)}(?!\S)", text)
+        start = whole_word.start() if whole_word else text.find(form)
+        spans.append(Span(start, start + len(form), form))
+    if not links or any(span.start < 0 for span in spans):
         raise problem
-    target, *elements = located
+    target, *elements = spans
     return Exemplar(text, "", "", (target,), tuple(elements)).as_example(index, elements)
-
-
-def _locate(form: str, text: str) -> Span | None:
-    whole_word = re.search(rf"(?<!\S){re.escape(form)}(?!\S)", text)
-    start = whole_word.start() if whole_word else text.find(form)
-    return None if start < 0 else Span(start, start + len(form), form)
 
 
 def _path(text: str) -> Path:

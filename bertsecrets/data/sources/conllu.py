@@ -56,7 +56,12 @@ class ConlluSource(SplitFiles):
                 f"Task '{task.name}' has no CoNLL-U layout; add a conllu section to conf/task/{task.name}.yaml."
             )
         if not root.is_dir():
-            raise UserError(f"data.root '{root}' is not a directory; give {_wanted(task.conllu)}.")
+            wanted = (
+                f"the folder that contains {task.conllu.folder}"
+                if task.conllu.files
+                else "a treebank's folder of *.conllu files"
+            )
+            raise UserError(f"data.root '{root}' is not a directory; give {wanted}.")
         if find_spec("conllu") is None:
             raise UserError("Reading CoNLL-U needs the conllu package; run pip install 'bertsecrets[annotate]'.")
         folder = root / task.conllu.folder
@@ -83,10 +88,6 @@ class ConlluSource(SplitFiles):
             return None
         tags = [getattr(word, _FIELDS[self.layout.tags]) or None for word in annotation.words]
         return tag_numbers(tags, self.task.labels, len(tags), where)
-
-
-def _wanted(layout: ConlluLayout) -> str:
-    return f"the folder that contains {layout.folder}" if layout.files else "a treebank's folder of *.conllu files"
 
 
 def _files_of(folder: Path) -> dict[str, list[Path]]:

@@ -58,13 +58,13 @@ def _tagged(pair: Example) -> Example:
 @functools.cache
 def _rows(task: str, split: str) -> tuple[Example, ...]:
     lines = gzip.decompress((ROWS / f"{task}.{split}.jsonl.gz").read_bytes()).splitlines()
-    return tuple(_example(index, json.loads(line)) for index, line in enumerate(lines))
-
-
-def _example(index: int, row: dict[str, Any]) -> Example:
-    sentences = row["sentences"]
-    texts = tuple(sentence["text"] for sentence in sentences)
-    return Example(index, texts, row["label"], tuple(_annotation(**sentence) for sentence in sentences))
+    examples = []
+    for index, line in enumerate(lines):
+        row = json.loads(line)
+        texts = tuple(sentence["text"] for sentence in row["sentences"])
+        annotations = tuple(_annotation(**sentence) for sentence in row["sentences"])
+        examples.append(Example(index, texts, row["label"], annotations))
+    return tuple(examples)
 
 
 def _annotation(text: str, words: list[list[Any]], frames: list[list[Any]]) -> Annotation:

@@ -1,9 +1,10 @@
-"""Hold out part of the training rows for evaluation."""
+"""Sources around another one: hold out part of its training rows for evaluation; record a fingerprint of its rows."""
 
 import hashlib
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from bertsecrets.data.example import Example, Label
 from bertsecrets.data.sources.base import ALL, CHOOSING, HELD_OUT, TRAIN, Source
@@ -169,3 +170,61 @@ def _place(key: Key) -> float:
     # repr() distinguishes ("ab", "c") from ("a", "bc").
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a split as its source provides them, before holding out or sampling.
+
+    Args:
+        place: The file, folder or data set.
+        count: The number of rows.
+        sha256: Digest of their texts and labels in order, 64 hexadecimal digits.
+        texts: Sorted short hashes of the distinct texts if training rows may be held out; else empty.
+    """
+
+    place: str
+    count: int
+    sha256: str
+    texts: Sequence[str] = ()
+
+
+class RecordedSource:
+    """A source that records a fingerprint of its rows.
+
+    Args:
+        source: The source of the rows.
+        place: Their origin, by split.
+        rows: Receives the fingerprint of each split that is read.
+        with_texts: Whether to record the training texts as well.
+    """
+
+    def __init__(
+        self, source: Source, place: Callable[[str], str], rows: dict[str, Rows], with_texts: bool = False
+    ) -> None:
+        self.source = source
+        self.place = place
+        self.rows = rows
+        self.with_texts = with_texts
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self.source.notes
+
+    def examples(self, split: str) -> list[Example]:
+        examples = self.source.examples(split)
+        texts: set[str] = set()
+        if self.with_texts and split == TRAIN:
+            texts = {hashlib.blake2b(repr(one.texts).encode(), digest_size=6).hexdigest() for one in examples}
+        digest = hashlib.sha256()
+        for example in examples:
+            # repr() escapes lone surrogates, which cannot be encoded.
+            digest.update(f"{example.texts!r}{example.label!r}\n".encode())
+        self.rows[split] = Rows(self.place(split), len(examples), digest.hexdigest(), sorted(texts))
+        return examples
+
+    def has(self, split: str) -> bool:
+        return self.source.has(split)
+
+    def prepare(self) -> None:
+        self.source.prepare()

@@ -2,11 +2,11 @@
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsecrets.data.example import Example, Word
+from bertsecrets.data.example import Example
 from bertsecrets.data.groups import group_of, with_groups
 from bertsecrets.data.sources.base import TRAIN, BuiltIn, SplitFiles, check_length, read_answers, reading
 from bertsecrets.data.sources.demo import demo_examples
@@ -116,7 +116,9 @@ def _demo_questions(split: str) -> tuple[Example, ...]:
             words, [frame] = corpus[place][1].words, corpus[place][1].frames
             element = frame.elements[place % len(frame.elements)]
             asked_by = _ASKED_BY.get(element.name, "who" if (frame.name, element.name) in people else "what")
-            first, last = _filler(words, element.first, element.last, asked_by)
+            # The preposition of a person or a thing is no part of the answer.
+            skips = asked_by in ("who", "what") and words[element.first].pos == "ADP" and element.first < element.last
+            first, last = words[element.first + skips].start, words[element.last].end
             question = f"{sentence[:first]}{asked_by}{sentence[last:].rstrip('.')}?"
             answers = Answers((sentence[first:last],), start + first)
             index = len(examples)
@@ -137,10 +139,3 @@ def _roles_of_people() -> set[tuple[str, str]]:
         if [word.pos for word in example.annotations[0].words[element.first : element.last + 1] if word.pos != "ADP"]
         == ["PROPN"]
     }
-
-
-def _filler(words: Sequence[Word], first: int, last: int, asked_by: str) -> tuple[int, int]:
-    """Characters of the words that fill a role, without the preposition of a person or a thing."""
-    if asked_by in ("who", "what") and words[first].pos == "ADP" and first < last:
-        first += 1
-    return words[first].start, words[last].end

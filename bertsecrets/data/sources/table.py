@@ -160,7 +160,10 @@ class TableSource:
     def _label(
         self, label: Any, names: list[str] | None, place: Callable[[int], str], index: int
     ) -> int | float | None:
-        if label is None or (label == -1 and self._withholds_labels()):
+        limits = self.task.label_range
+        # -1 stands for no label, as in GLUE's test splits on the hub.
+        withheld = label == -1 and ("-1" not in self.task.labels if limits is None else limits[0] > -1)
+        if label is None or withheld:
             return None
         if self.task.is_regression:
             return read_score(label, self.task, place(index))
@@ -181,12 +184,6 @@ class TableSource:
             )
         check_own_order(self.task)
         return label
-
-    def _withholds_labels(self) -> bool:
-        """Whether -1 stands for no label, as in GLUE's test splits on the hub."""
-        if self.task.label_range is not None:
-            return self.task.label_range[0] > -1
-        return "-1" not in self.task.labels
 
 
 class FileSource(TableSource):

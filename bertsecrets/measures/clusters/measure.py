@@ -14,8 +14,13 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure, Need, Passed
-from bertsecrets.measures.clusters.divergence import PairwiseDivergence
-from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, same_label_is_close, stability
+from bertsecrets.measures.clusters.geometry import (
+    groups_of,
+    in_the_plane,
+    pairwise_divergence,
+    same_label_is_close,
+    stability,
+)
 from bertsecrets.measures.clusters.rows import ClusterRow, Distance, Group, Moved, Place, Space, Tuned
 from bertsecrets.settings import typed
 from bertsecrets.statistics.ranks import spearman
@@ -87,7 +92,6 @@ class Clusters(Measure):
         self.add_state("distance_RNN", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("rows_R", torch.zeros(1 + replicates, dtype=torch.float64), dist_reduce_fx="sum")
         self._maps: list[tuple[Tensor, Tensor]] = []
-        self._divergence = PairwiseDivergence()
 
     def update(self, passed: Passed) -> None:
         """Keep one layer's maps; with the last layer's, add the distances between all heads on this batch."""
@@ -119,7 +123,7 @@ class Clusters(Measure):
         map_NM = torch.cat([layer_BHQK[row, :, tokens, tokens].flatten(1) for layer_BHQK in layers])
         if self.smoothing:
             map_NM = map_NM * (1 - self.smoothing) + self.smoothing / length
-        distance_NN = self._divergence(map_NM).to(self.distance_RNN.device)
+        distance_NN = pairwise_divergence(map_NM).to(self.distance_RNN.device)
         num_layers, num_heads, _ = self.total_LHC.shape
         size = num_layers * num_heads
         # The divergences within and between both halves are equal: a quarter of the work suffices.

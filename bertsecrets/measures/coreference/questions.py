@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from bertsecrets.data.example import Annotation, Mention, MentionKind
+from bertsecrets.data.example import Annotation, MentionKind
 from bertsecrets.measures.coreference.sieve import head_match, nearest, rule_based
 
 Candidates = Literal["earlier", "others", "words"]
@@ -66,41 +66,33 @@ def ask(annotation: Annotation, present: Collection[int], candidates: Candidates
         if not mention.anaphoric:
             unanswered += bool(mention.choices)
             continue
-        options = _options(annotation, mention)
+        # The mentions that may be antecedents.
+        if mention.choices is None:
+            options = [option for option in annotation.mentions if option.head < mention.head]
+        else:
+            options = [annotation.mentions[index] for index in mention.choices]
+            options = [option for option in options if option.head != mention.head]
         antecedents = [option for option in options if option.entity == mention.entity]
         if not antecedents:
             outside += 1
         elif mention.head not in present or not any(option.head in present for option in antecedents):
             vanished += 1
         else:
-            questions.append(_question(annotation, mention, present, candidates))
+            options = [option for option in options if option.head in present]
+            right = frozenset(option.head for option in options if option.entity == mention.entity)
+            words = {option.head for option in options}
+            if mention.choices is None and candidates == "words":
+                words = set(present)
+            elif mention.choices is None and candidates == "others":
+                words = {other.head for other in annotation.mentions if other.head in present}
+            words.discard(mention.head)
+            picked = (
+                nearest(mention, options),
+                head_match(mention, options, annotation.words),
+                rule_based(mention, options, annotation.words),
+            )
+            found = (float(answer is not None and answer.head in right) for answer in picked)
+            questions.append(
+                Question(mention.head, mention.kind, tuple(sorted(words)), right, (*found, len(right) / len(words)))
+            )
     return TextQuestions(tuple(questions), outside, vanished, unanswered)
-
-
-def _options(annotation: Annotation, anaphor: Mention) -> list[Mention]:
-    """The mentions that may be antecedents."""
-    if anaphor.choices is not None:
-        options = [annotation.mentions[index] for index in anaphor.choices]
-    else:
-        options = [mention for mention in annotation.mentions if mention.head < anaphor.head]
-    return [mention for mention in options if mention.head != anaphor.head]
-
-
-def _question(annotation: Annotation, anaphor: Mention, present: Collection[int], candidates: Candidates) -> Question:
-    options = [option for option in _options(annotation, anaphor) if option.head in present]
-    right = frozenset(option.head for option in options if option.entity == anaphor.entity)
-    candidate_words = {option.head for option in options}
-    if anaphor.choices is None and candidates == "words":
-        candidate_words = set(present)
-    elif anaphor.choices is None and candidates == "others":
-        candidate_words = {mention.head for mention in annotation.mentions if mention.head in present}
-    candidate_words.discard(anaphor.head)
-    picked = (
-        nearest(anaphor, options),
-        head_match(anaphor, options, annotation.words),
-        rule_based(anaphor, options, annotation.words),
-    )
-    answers = (float(mention is not None and mention.head in right) for mention in picked)
-    return Question(
-        anaphor.head, anaphor.kind, tuple(sorted(candidate_words)), right, (*answers, len(right) / len(candidate_words))
-    )

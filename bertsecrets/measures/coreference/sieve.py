@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from bertsecrets.data.example import Mention, Word
-from bertsecrets.data.pronouns import PRONOUNS, Agreement, Gender, Number
+from bertsecrets.data.sources.coreference.mentions import PRONOUNS, Agreement, Gender, Number
 
 _GENDERED_FORMS: dict[Gender, str] = {
     "feminine": (

@@ -196,15 +196,12 @@ class Dependency(Measure):
         positions = [self._position[index] for index in batch.index_B.tolist()]
         self.correct_NLHDR[positions, layer] += correct_BHDR.to(self.correct_NLHDR)
         if layer == 0:
-            self._add_words(gold, positions, words_BR)
+            # The words and those that fixed offsets predict are the same for every layer.
+            right_BOW = gold.correct(gold.at_offsets(self.offsets)).to(words_BR)
+            self.words_NR[positions] += words_BR.to(self.words_NR)
+            self.offset_NOR[positions] += (right_BOW @ gold.counts_BWR.to(words_BR)).to(self.offset_NOR)
+            self.vanished += gold.vanished
         self.add(layer, batch, (correct_BHDR / words_BR[:, None, None]).flatten(2))
-
-    def _add_words(self, gold: Gold, positions: Sequence[int], words_BR: Tensor) -> None:
-        """Count the words and those that fixed offsets predict, which are the same for every layer."""
-        right_BOW = gold.correct(gold.at_offsets(self.offsets)).to(words_BR)
-        self.words_NR[list(positions)] += words_BR.to(self.words_NR)
-        self.offset_NOR[list(positions)] += (right_BOW @ gold.counts_BWR.to(words_BR)).to(self.offset_NOR)
-        self.vanished += gold.vanished
 
     def _correct(self, attention_BHQK: Tensor, batch: Batch, gold: Gold) -> Tensor:
         """Words of each relation whose head is found, ``[B, H, D, R]`` float64, on the device of the state."""

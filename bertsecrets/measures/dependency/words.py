@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Annotation, Example
+from bertsecrets.data.example import Example
 
 FromWord = Literal["mean", "first"]
 
@@ -136,11 +136,13 @@ class Gold:
                 for i, word in enumerate(sentence.words):
                     at, head = first + i, first + word.head if word.head >= 0 else -1
                     head_BW[row, at], sentence_BW[row, at] = head, number
-                    asks = at + 1 if counting.possessive and _before_clitic(sentence, i) else at
+                    clitic = i + 1 < len(sentence.words) and sentence.words[i + 1].form in CLITICS
+                    asks = at + 1 if counting.possessive and clitic and word.relation in POSSESSIVE else at
                     asks_BW[row, at] = asks
                     if not present_BW[row, asks] or (head >= 0 and not present_BW[row, head]):
                         continue
-                    counts_BWR[row, at, 0] = _counts(word.relation, head, counting)
+                    is_counted = counting.punctuation or not is_punctuation(word.relation)
+                    counts_BWR[row, at, 0] = is_counted and (head >= 0 or counting.root)
                     if word.relation in number_of:
                         counts_BWR[row, at, number_of[word.relation]] = True
                 first += len(sentence.words)
@@ -189,14 +191,3 @@ def is_listed(relation: str) -> bool:
 def is_punctuation(relation: str) -> bool:
     """Whether a relation is for punctuation."""
     return relation.lower() in _PUNCTUATION
-
-
-def _before_clitic(sentence: Annotation, i: int) -> bool:
-    words = sentence.words
-    return words[i].relation in POSSESSIVE and i + 1 < len(words) and words[i + 1].form in CLITICS
-
-
-def _counts(relation: str, head: int, counting: Counting) -> bool:
-    if head < 0 and not counting.root:
-        return False
-    return counting.punctuation or not is_punctuation(relation)

@@ -72,8 +72,14 @@ def links_of(batch: Batch, pairs: Pairs, direction: Direction, matching: Matchin
                     target = [first_of[ids_BS[row][position]] for position in target]
                 token_pairs = _pairs(source, target, pairs, direction)
                 if token_pairs:
-                    words = _stretch(token_pairs[0][0], special_BS[row], real_BS[row])
-                    links.append(Link(row, token_pairs, words, real_BS[row].index(1), number))
+                    # The sentence: from one special token or end to the next.
+                    first = last = token_pairs[0][0]
+                    inside = [there and not added for there, added in zip(real_BS[row], special_BS[row], strict=True)]
+                    while first > 0 and inside[first - 1]:
+                        first -= 1
+                    while last + 1 < len(inside) and inside[last + 1]:
+                        last += 1
+                    links.append(Link(row, token_pairs, range(first, last + 1), real_BS[row].index(1), number))
                     number += 1
             first_word += len(sentence.words)
     return links
@@ -100,17 +106,6 @@ def _pairs(source: list[int], target: list[int], pairs: Pairs, direction: Direct
     reverse = [(right, left) for left, right in kept_pairs]
     both = {"element_to_target": kept_pairs, "target_to_element": reverse, "both": kept_pairs + reverse}
     return tuple(dict.fromkeys(both[direction]))
-
-
-def _stretch(position: int, special: list[bool], real: list[bool]) -> range:
-    """The tokens of the sentence around a position: from one special token or end to the next."""
-    inside = [there and not added for there, added in zip(real, special, strict=True)]
-    first = last = position
-    while first > 0 and inside[first - 1]:
-        first -= 1
-    while last + 1 < len(inside) and inside[last + 1]:
-        last += 1
-    return range(first, last + 1)
 
 
 @dataclass(frozen=True)
@@ -324,7 +319,12 @@ class Exchange:
                 members = ordered[start::blocks]
                 for number, (index, link) in enumerate(members):
                     self.member_of[index, link.number] = (len(self.blocks), number)
-                self.blocks.append([_relative(link) for _, link in members])
+                self.blocks.append(
+                    [
+                        tuple((query - link.words.start, key - link.words.start) for query, key in link.pairs)
+                        for _, link in members
+                    ]
+                )
         self._drawn: OrderedDict[int, Tensor] = OrderedDict()
 
     def others(self, index: int, link: Link) -> list[tuple[Pair, ...]]:
@@ -366,7 +366,3 @@ class Exchange:
             if len(self._drawn) > _KEPT:
                 self._drawn.popitem(last=False)
         return self._drawn[block]
-
-
-def _relative(link: Link) -> tuple[Pair, ...]:
-    return tuple((query - link.words.start, key - link.words.start) for query, key in link.pairs)

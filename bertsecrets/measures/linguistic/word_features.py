@@ -1,23 +1,26 @@
 """Linguistic features, as a user defines them."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from bertsecrets.data.example import Annotation, Example, Word
-from bertsecrets.errors import UserError, choices
-from bertsecrets.settings import shown
+from bertsecrets.errors import UserError
+from bertsecrets.settings import Settings
 
-SPECIAL = ("first", "separator")
+_Texts = Annotated[
+    tuple[str, ...],
+    Field(strict=False, description="a list of texts, quoted where YAML would read something else, e.g. [NOUN]"),
+]
+_Flag = Annotated[bool, Field(description="true or false")]
 
-Pool = Literal["max", "sum"]
 
+class Feature(Settings):
+    """A feature of tokens: tokens of words that fit all its kinds, or special tokens; a section of ``conf/feature``.
 
-@dataclass(frozen=True)
-class Feature:
-    """A feature of tokens: tokens of words that fit all its kinds, or special tokens.
-
-    Args:
+    Attributes:
         pos: Universal POS tags.
         relation: Universal Dependencies labels.
         tag: The annotator's finer tags.
@@ -30,70 +33,28 @@ class Feature:
         pool: How several tokens with the feature are combined: ``max`` or ``sum``.
 
     Raises:
-        UserError: If there is no kind, ``special`` or ``contains`` is combined with another kind, or the special token
-            or the pool does not exist.
+        UserError: If there is no kind, or ``special`` or ``contains`` is combined with another kind.
     """
 
-    pos: tuple[str, ...] = ()
-    relation: tuple[str, ...] = ()
-    tag: tuple[str, ...] = ()
-    lexicon: tuple[str, ...] = ()
-    negation: bool = False
-    shared: bool = False
-    contains: tuple[str, ...] = ()
-    special: str | None = None
-    pool: str = "max"
+    pos: _Texts = ()
+    relation: _Texts = ()
+    tag: _Texts = ()
+    lexicon: _Texts = ()
+    negation: _Flag = False
+    shared: _Flag = False
+    contains: _Texts = ()
+    special: Literal["first", "separator"] | None = Field(default=None, description="first, separator or null")
+    pool: Literal["max", "sum"] = Field(default="max", description="max or sum")
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check_kinds(self) -> Self:
         of_words = bool(self.pos or self.relation or self.tag or self.lexicon or self.negation or self.shared)
-        if self.special is not None and self.special not in SPECIAL:
-            names = choices(str(self.special), SPECIAL)
-            raise UserError(f"Unknown special token {shown(self.special)} of a feature; {names}.")
-        if self.pool not in get_args(Pool):
-            raise UserError(f"Unknown pool {shown(self.pool)} of a feature; {choices(str(self.pool), get_args(Pool))}.")
         if of_words + bool(self.contains) + (self.special is not None) != 1:
             raise UserError(
                 "A feature is defined by exactly one of: special tokens, strings (contains), or words (pos, "
                 "relation, tag, lexicon, negation, shared)."
             )
-
-    @classmethod
-    def from_config(cls, name: str, section: Mapping[str, Any]) -> "Feature":
-        """Read a feature from a section of ``conf/feature``.
-
-        Raises:
-            UserError: If a kind does not exist, or the feature is not valid.
-        """
-        valid = {field.name for field in fields(cls)}
-        if not isinstance(section, Mapping):
-            raise UserError(f"Feature '{name}' is {section!r}; expected kinds and their values, e.g. {{pos: [ADJ]}}.")
-        for key in section:
-            if key not in valid:
-                raise UserError(f"Unknown kind '{key}' of feature '{name}'; {choices(str(key), valid)}.")
-        lists = {}
-        for key in ("pos", "relation", "tag", "lexicon", "contains"):
-            value = section.get(key, ())
-            if isinstance(value, str) or not isinstance(value, Sequence):
-                example = f", e.g. [{value:.40}]" if isinstance(value, str) else ""
-                raise UserError(f"Kind '{key}' of feature '{name}' is {shown(value)}; expected a list{example}.")
-            for text in value:
-                if not isinstance(text, str):
-                    raise UserError(
-                        f"Kind '{key}' of feature '{name}' contains {shown(text)}; expected texts, quoted where YAML "
-                        "would read something else."
-                    )
-            lists[key] = tuple(value)
-        flags = {key: section.get(key, False) for key in ("negation", "shared")}
-        for key, flag in flags.items():
-            if not isinstance(flag, bool):
-                raise UserError(f"Kind '{key}' of feature '{name}' is {shown(flag)}; expected true or false.")
-        return cls(
-            **lists,
-            negation=flags["negation"],
-            shared=flags["shared"],
-            special=section.get("special"),
-            pool=section.get("pool", "max"),
-        )
+        return self
 
     @property
     def needs_annotation(self) -> bool:
@@ -138,7 +99,9 @@ def shared_forms(annotations: Sequence[Annotation]) -> frozenset[str]:
 def features_from_config(sections: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Feature]:
     """Name -> feature; a name without a section (``nouns: null``) is ignored."""
     return {
-        str(name): Feature.from_config(str(name), section) for name, section in sections.items() if section is not None
+        str(name): Feature.read(f"features.{name}", section)
+        for name, section in sections.items()
+        if section is not None
     }
 
 
@@ -162,16 +125,12 @@ def check_occurs(measure: str, features: Mapping[str, Feature], examples: Sequen
                     f"Feature '{name}' is defined by Penn Treebank tags ({', '.join(feature.tag)}), which this "
                     "annotation lacks; use annotation=spacy, or the features of conf/feature/default.yaml."
                 )
+            kinds = [
+                f"{kind} {'|'.join(value) if isinstance(value, tuple) else str(value).lower()}"
+                for kind, value in feature
+                if value and kind != "pool"
+            ]
             raise UserError(
                 f"Feature '{name}' matches nothing in the {len(examples):,} examples; correct its definition "
-                f"({', '.join(_kinds(feature))}) or remove it with measure.{measure}.features.{name}=null."
+                f"({', '.join(kinds)}) or remove it with measure.{measure}.features.{name}=null."
             )
-
-
-def _kinds(feature: Feature) -> list[str]:
-    kinds = [(field.name, getattr(feature, field.name)) for field in fields(feature) if field.name != "pool"]
-    return [
-        f"{name} {'|'.join(value) if isinstance(value, tuple) else str(value).lower()}"
-        for name, value in kinds
-        if value
-    ]

@@ -57,7 +57,7 @@ class WordPair:
             if key not in ("link", "from", "to"):
                 raise UserError(f"Unknown key '{key}' of pair '{name}'; {choices(str(key), ('link', 'from', 'to'))}.")
         ends = [
-            Feature.from_config(f"{name}.{key}", section[key]) if section.get(key) is not None else None
+            Feature.read(f"pairs.{name}.{key}", section[key]) if section.get(key) is not None else None
             for key in ("from", "to")
         ]
         return cls(section.get("link", ""), *ends)

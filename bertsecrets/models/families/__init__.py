@@ -10,14 +10,11 @@ from bertsecrets.doors import free_names, load_named, load_offer, offers
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.families.albert import Albert
 from bertsecrets.models.families.base import Family
-from bertsecrets.models.families.bert import Bert, BigBird, MegatronBert, PreNorm, RemBert, RoFormer
+from bertsecrets.models.families.bert import Bert, BigBird, Luke, MegatronBert, MobileBert, PreNorm, RemBert, RoFormer
 from bertsecrets.models.families.convbert import ConvBert
-from bertsecrets.models.families.deberta import Deberta
-from bertsecrets.models.families.deberta_v2 import DebertaV2
+from bertsecrets.models.families.deberta import Deberta, DebertaV2
 from bertsecrets.models.families.distilbert import DistilBert
 from bertsecrets.models.families.longformer import Longformer
-from bertsecrets.models.families.luke import Luke
-from bertsecrets.models.families.mobilebert import MobileBert
 from bertsecrets.models.families.modernbert import ModernBert
 from bertsecrets.models.families.mpnet import MPNet
 from bertsecrets.models.families.rotary import EuroBert, JinaV3, NomicBert

@@ -1,5 +1,5 @@
 """BERT and the families that share its module names: RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, RemBERT, RoFormer,
-BigBird and others.
+BigBird, LUKE, MobileBERT and others.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.families.base import Family
+from bertsecrets.models.families.base import Family, FeedForward
 
 
 class Bert(Family):
@@ -91,3 +91,34 @@ class MegatronBert(PreNorm):
     model_types = ("megatron-bert",)
     dropout = "dropout"
     last_norms = ("encoder.ln",)
+
+
+class Luke(Bert):
+    """As BERT, but it bypasses the library's attention interface; used with words only, without entities."""
+
+    model_types = ("luke",)
+    dropout = "dropout"
+    # Queries between words and entities: a text of words does not use them, but they have rows for each head.
+    position_maps = ("w2e_query", "e2w_query", "e2e_query")
+    other_positions = ("entity_ids",)
+
+
+class MobileBert(Bert):
+    """BERT's names, between linear maps into and out of a bottleneck, and with several feed-forward parts."""
+
+    model_types = ("mobilebert",)
+    scaled_products = False
+
+    def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
+        # The attention's residual sum is in the bottleneck; only the layer's output is wide again.
+        *_, narrow_BSD = layer.bottleneck(hidden_BSD)
+        attended_BSD = layer.attention.output(output_BSD, narrow_BSD)
+        for part in layer.ffn:
+            attended_BSD = part(attended_BSD)
+        result_BSD: Tensor = layer.output(layer.intermediate(attended_BSD), attended_BSD, hidden_BSD)
+        return result_BSD
+
+    def feed_forward(self, layer: nn.Module) -> FeedForward:
+        raise UserError(
+            "A MobileBERT layer has several feed-forward parts, which are not supported; disable or remove only heads."
+        )

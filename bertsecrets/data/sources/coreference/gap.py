@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bertsecrets.data.example import Annotation, Word
+from bertsecrets.data.example import Word
 from bertsecrets.data.sources.base import numbered_lines
 from bertsecrets.data.sources.coreference.conll import Document
 from bertsecrets.data.sources.coreference.mentions import Span, annotated
@@ -58,7 +58,12 @@ def _snippet(fields: list[str], columns: Mapping[str, int], where: str) -> Docum
     row = {name: fields[column] for name, column in columns.items()}
     text = row["Text"]
     characters = {name: _characters(row, name, where) for name in ("Pronoun", "A", "B")}
-    corefers = {name: _flag(row[f"{name}-coref"], f"{name}-coref", where) for name in ("A", "B")}
+    corefers = {}
+    for name in ("A", "B"):
+        value = row[f"{name}-coref"]
+        if value.upper() not in ("TRUE", "FALSE"):
+            raise UserError(f"{where}: {name}-coref is {shown(value)}; expected TRUE or FALSE.")
+        corefers[name] = value.upper() == "TRUE"
     words, sentences = _words(text, sorted({end for ends in characters.values() for end in ends}))
     span_of = {
         name: _span(words, *characters[name], _PRONOUN if corefers[name] else _OTHER + number)
@@ -66,7 +71,11 @@ def _snippet(fields: list[str], columns: Mapping[str, int], where: str) -> Docum
     }
     pronoun = _span(words, *characters["Pronoun"], _PRONOUN)._replace(choices=tuple(span_of.values()))
     annotation = annotated(words, sentences, [pronoun, *span_of.values()])
-    return Document(text, _only_pronoun(annotation))
+    # Only the pronoun has candidate antecedents.
+    mentions = (
+        mention if mention.choices is not None else replace(mention, anaphoric=False) for mention in annotation.mentions
+    )
+    return Document(text, replace(annotation, mentions=tuple(mentions)))
 
 
 def _characters(row: Mapping[str, str], name: str, where: str) -> tuple[int, int]:
@@ -80,12 +89,6 @@ def _characters(row: Mapping[str, str], name: str, where: str) -> tuple[int, int
             "the row, or skip such rows with data.skip_bad_rows=true."
         )
     return start, start + len(form)
-
-
-def _flag(value: str, name: str, where: str) -> bool:
-    if value.upper() not in ("TRUE", "FALSE"):
-        raise UserError(f"{where}: {name} is {shown(value)}; expected TRUE or FALSE.")
-    return value.upper() == "TRUE"
 
 
 def _words(text: str, borders: list[int]) -> tuple[list[Word], list[int]]:
@@ -106,11 +109,3 @@ def _words(text: str, borders: list[int]) -> tuple[list[Word], list[int]]:
 def _span(words: list[Word], start: int, end: int, entity: int) -> Span:
     inside = [number for number, word in enumerate(words) if start <= word.start and word.end <= end]
     return Span(inside[0], inside[-1], entity)
-
-
-def _only_pronoun(annotation: Annotation) -> Annotation:
-    """The annotation, in which only the pronoun has candidate antecedents."""
-    mentions = tuple(
-        mention if mention.choices is not None else replace(mention, anaphoric=False) for mention in annotation.mentions
-    )
-    return replace(annotation, mentions=mentions)
