@@ -26,7 +26,7 @@ from bertsecrets.ablation.verdicts import (
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.results.components import ALL_BUT_ONE, ATTENTION, COMPONENTS, FEED_FORWARD, HEAD, KINDS, Kind
+from bertsecrets.results.components import ALL_BUT_ONE, ATTENTION, COMPONENTS, FEED_FORWARD, HEAD, KINDS
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import metric_label
@@ -61,20 +61,35 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], jud
         identity: The columns run, model, task, init, stage, step and evaluation.
         judging: How effects are tested.
     """
-    paired = outcomes.predictions(task)
-    count = paired.count
+    paired, plan = outcomes.predictions(task), outcomes.plan
     means = _mean_changes(outcomes, task, judging)
     settings = {name: getattr(judging, name) for name in ("level", "false_discovery_rate", "correction", "margin")}
+    described_V = [
+        {
+            "mode": plan.mode,
+            "kind": variant.kind,
+            "variant": variant.name,
+            "heads": " ".join(f"{layer}-{head}" for layer, head in variant.heads),
+            "num_heads": len(variant.heads),
+            "count": paired.count,
+            "layer": variant.layer,
+            "head": variant.head,
+            **identity,
+            **settings,
+        }
+        for variant in plan.variants
+    ]
+    # Shares of the examples on which each variant was evaluated.
+    evaluated_V = None if outcomes.weight_NV is None else (outcomes.weight_NV > 0).double().mean(0).tolist()
     rows = []
     for metric in judged_metrics(task):
         judged: list[dict[str, Any]] = []
         for kind in KINDS.values():
-            variants = outcomes.plan.of_kind(kind)
+            variants = plan.of_kind(kind)
             if not variants:
                 continue
             if paired.units < 2:
-                described = {**identity, **settings, "metric": metric.name}
-                rows += [{**_described(outcomes.plan, index, count), **described, **_UNDEFINED} for index in variants]
+                rows += [{**described_V[index], "metric": metric.name, **_UNDEFINED} for index in variants]
                 continue
             verdicts = judge(metric, paired.of(variants), judging)
             for row, index in enumerate(variants):
@@ -84,19 +99,18 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], jud
                     numbers |= dict.fromkeys(_TESTED, math.nan)
                 judged.append(
                     {
-                        **_described(outcomes.plan, index, count),
-                        **identity,
-                        **settings,
+                        **described_V[index],
                         "metric": metric.name,
                         "baseline": float(verdicts.baseline[row]),
                         "significant": bool(verdicts.significant[row]),
                         **numbers,
                         "verdict": verdicts.verdict[row],
-                        **_evaluated(outcomes, index),
+                        "sweep": "exact" if evaluated_V is None else "screened",
+                        "evaluated": 1.0 if evaluated_V is None else evaluated_V[index],
                         **means[index],
                     }
                 )
-        groups = redundancy(judged, metric, paired, [variant.name for variant in outcomes.plan.variants], judging)
+        groups = redundancy(judged, metric, paired, [variant.name for variant in plan.variants], judging)
         rows += [{**row, **groups.get(row["variant"], {})} for row in judged]
     return rows
 
@@ -135,28 +149,6 @@ def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int,
     return columns
 
 
-def _evaluated(outcomes: Outcomes, index: int) -> dict[str, Any]:
-    """The columns of a row that describe how its predictions were computed."""
-    if outcomes.weight_NV is None:
-        return {"sweep": "exact", "evaluated": 1.0}
-    return {"sweep": "screened", "evaluated": float((outcomes.weight_NV[:, index] > 0).double().mean())}
-
-
-def _described(plan: Plan, index: int, count: int) -> dict[str, Any]:
-    """The columns of a row that identify its variant."""
-    variant = plan.variants[index]
-    return {
-        "mode": plan.mode,
-        "kind": variant.kind,
-        "variant": variant.name,
-        "heads": " ".join(f"{layer}-{head}" for layer, head in variant.heads),
-        "num_heads": len(variant.heads),
-        "count": count,
-        "layer": variant.layer,
-        "head": variant.head,
-    }
-
-
 def selection_checks(outcomes: Outcomes, task: Task, rows: Sequence[dict[str, Any]], seed: int) -> list[Selection]:
     """The selection check over single heads with each metric.
 
@@ -173,39 +165,33 @@ def selection_checks(outcomes: Outcomes, task: Task, rows: Sequence[dict[str, An
     # Two halves with two examples each.
     if len(heads) < 2 or paired.units < 4:
         return []
+    names = [outcomes.plan.variants[index].name for index in heads]
     checks = []
     for metric in judged_metrics(task):
         p_bh = {row["variant"]: row["p_bh"] for row in HEAD.of(rows) if row["metric"] == metric.name}
-        p_V = np.array([p_bh[outcomes.plan.variants[index].name] for index in heads])
-        check = selection_check(metric, paired, p_V, seed=seed)
+        check = selection_check(metric, paired, {name: p_bh[name] for name in names}, outcomes.plan.mode, seed=seed)
         # The score of every choice may be undefined on one of the halves.
-        if math.isfinite(check["claimed"]):
-            check["best"] = outcomes.plan.variants[heads[check["best"]]].name
-            check["kept"] = Estimate(check["kept"], check.pop("low"), check.pop("high"), n=paired.count)
-            checks.append(Selection(metric.name, outcomes.plan.mode, **check))
+        if math.isfinite(check.claimed):
+            checks.append(check)
     return checks
 
 
-def selection_check(metric: Metric, paired: PairedPredictions, p_V: Array, *, seed: int) -> dict[str, Any]:
+def selection_check(
+    metric: Metric, paired: PairedPredictions, p_of: Mapping[str, float], mode: str, *, seed: int
+) -> Selection:
     """Repeatedly split examples (or groups) into two halves, choose the best variant on one, and score it on the other.
 
     The limits use the variance of R repeated splits that share examples, s^2 (1 / R + 1) for halves of equal size
-    (Nadeau and Bengio 2003, equation 11).
+    (Nadeau and Bengio 2003, equation 11). The choice survives if the lower limit is above 0 and it is significant on
+    all examples, which the claim "disabling this head improves the model" requires: the halves share their examples
+    with all other splits, but the test does not.
 
     Args:
         metric: The metric.
         paired: The predictions.
-        p_V: P-values of each variant's change of score on all examples, corrected for the number of variants.
+        p_of: P-value of each variant's change of score on all examples, corrected for the number of variants, by name.
+        mode: How heads were disabled.
         seed: Seed of the splits.
-
-    Returns:
-        ``best``: index of the variant chosen most often. ``chosen``: share of the splits in which it was chosen.
-            ``claimed``, ``kept``: mean improvement of the chosen variant on the half that chose it, and on the other
-            half; ``low``, ``high``: 95 % limits of the latter.
-        ``positive``: share of the splits in which the score on the other half improved. ``p_value``: of ``best`` on all
-            examples (McNemar's exact test, or random swaps), corrected for the number of variants. ``survives``:
-            whether ``low`` is above 0 and ``p_value`` at most 0.05, which the claim "disabling this head improves the
-            model" requires: the halves share their examples with all other splits, but the test does not.
 
     Raises:
         UserError: If there are fewer than four examples.
@@ -230,18 +216,18 @@ def selection_check(metric: Metric, paired: PairedPredictions, p_V: Array, *, se
     share_V = np.bincount(best_R, minlength=len(paired.prediction_VN)) / _SPLITS
     kept = float(kept_R.mean())
     error = math.sqrt(float(kept_R.var(ddof=1)) * (1 / _SPLITS + 1)) * NormalDist().inv_cdf(0.975)
-    best = int(share_V.argmax())
-    return {
-        "best": best,
-        "chosen": float(share_V[best]),
-        "claimed": float(claimed_R.mean()),
-        "kept": kept,
-        "low": kept - error,
-        "high": kept + error,
-        "positive": float((kept_R > 0).mean()),
-        "p_value": float(p_V[best]),
-        "survives": bool(kept - error > 0 and p_V[best] <= _SELECTION_LEVEL),
-    }
+    best, p_value = list(p_of.items())[int(share_V.argmax())]
+    return Selection(
+        metric.name,
+        mode,
+        best,
+        chosen=float(share_V.max()),
+        claimed=float(claimed_R.mean()),
+        kept=Estimate(kept, kept - error, kept + error, n=paired.count),
+        positive=float((kept_R > 0).mean()),
+        p_value=float(p_value),
+        survives=bool(kept - error > 0 and p_value <= _SELECTION_LEVEL),
+    )
 
 
 def sublayer_differences(outcomes: Outcomes, task: Task, level: float) -> list[Sublayers]:
@@ -283,27 +269,15 @@ def sublayer_differences(outcomes: Outcomes, task: Task, level: float) -> list[S
     return rows
 
 
-def judged_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:
-    """The changes of score for single heads, and for all heads of a layer but one, as grids for the head table."""
-    return _grids(plan, rows, (HEAD, ALL_BUT_ONE), f"_{plan.mode}")
-
-
-def tracked_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:
-    """The same changes of score, and those for layers and their parts, as grids for W&B, where the mode is in the run's
-    configuration.
-    """
-    return _grids(plan, rows, COMPONENTS)
-
-
-def _grids(plan: Plan, rows: Sequence[dict[str, Any]], kinds: Sequence[Kind], mode: str = "") -> list[HeadGrid]:
-    """A grid for each kind of variant, with a column for each metric.
+def judged_grids(plan: Plan, rows: Sequence[dict[str, Any]], *, tracked: bool = False) -> list[HeadGrid]:
+    """The changes of score for single heads, and for all heads of a layer but one, as grids for the head table.
 
     Args:
         plan: What was disabled.
         rows: From :func:`judged_rows`.
-        kinds: Kinds with axes.
-        mode: The suffix of the metric in the names of the columns.
+        tracked: For W&B instead, where the mode is in the run's configuration: also those of layers and their parts.
     """
+    kinds, mode = (COMPONENTS, "") if tracked else ((HEAD, ALL_BUT_ONE), f"_{plan.mode}")
     grids = []
     for kind in kinds:
         rows_of_kind = kind.of(rows)
@@ -348,24 +322,19 @@ def spared_heads(outcomes: Outcomes, task: Task, judging: Judging) -> list[Spare
     if len(heads) < 2 or len(outcomes.label_N) < 2:
         return []
     paired = outcomes.predictions(task).of(heads)
-    rows = [_spared(metric, outcomes.plan.mode, paired, judging) for metric in judged_metrics(task)]
-    return [row for of_metric in rows for row in of_metric]
+    return [row for metric in judged_metrics(task) for row in _spared(metric, outcomes.plan.mode, paired, judging)]
 
 
 def _spared(metric: Metric, mode: str, paired: PairedPredictions, judging: Judging) -> list[Spared | SparedAt]:
     margin, level, rate = judging.margin, judging.level, judging.false_discovery_rate
     # The margin of the tests is a point of the curve, where the page and the verdicts must agree.
     margin_M = MARGINS if margin is None else np.unique(np.append(MARGINS, margin))
-    heads = len(paired.prediction_VN)
+    heads, tail = len(paired.prediction_VN), min(1 - level, (1 - 1e-9) / 2)
     p_MV, unchanged_MV = p_against_margins(metric, paired, margin_M), p_if_unchanged(metric, paired, margin_M)
     # One-sided limits. A level below one half has no such tail.
-    loss_V = losses_ruled_out(metric, paired, min(1 - level, (1 - 1e-9) / 2))
+    loss_V = losses_ruled_out(metric, paired, tail)
     unchanged = np.flatnonzero(~paired.moved(metric).any(-1)).tolist()
-    of_unchanged = (
-        losses_ruled_out(metric, paired.of(unchanged), min(1 - level, (1 - 1e-9) / 2) / heads)
-        if unchanged
-        else np.array([])
-    )
+    of_unchanged = losses_ruled_out(metric, paired.of(unchanged), tail / heads) if unchanged else np.array([])
     shown_MV = np.stack(
         [
             corrected_against_margin(p_V, unchanged_V) <= rate
@@ -409,40 +378,26 @@ _BLOCKS = 20
 def over_examples(outcomes: Outcomes, task: Task, level: float) -> list[OverExamples]:
     """The share of the variance of heads' effects on the losses of single examples that is due to examples.
 
-    Empty without :func:`effects_on_losses`, or if nothing varies.
+    Empty with fewer than two heads, with fewer than two examples per block of the jackknife, without losses, if nothing
+    varies, and for a screened sweep, whose losses are partly estimates.
 
     Args:
         outcomes: Outcomes of a finished sweep.
         task: The task.
         level: Level of the interval.
     """
-    effect_HN = effects_on_losses(outcomes, task)
-    if effect_HN is None:
+    heads = outcomes.plan.of_kind(HEAD)
+    cluster_N = None if outcomes.group_N is None else numbered(outcomes.group_N)
+    units = len(outcomes.index_N) if cluster_N is None else int(cluster_N.max()) + 1
+    if len(heads) < 2 or units < 2 * _BLOCKS or outcomes.is_screened or not outcomes.have_losses(task):
         return []
-    share, stderr = share_over_examples(effect_HN, None if outcomes.group_N is None else numbered(outcomes.group_N))
+    clean_N, loss_NV = outcomes.losses(task)
+    share, stderr = share_over_examples((loss_NV[:, heads] - clean_N[:, None]).T.double().numpy(), cluster_N)
     if not math.isfinite(stderr):
         return []
     reach = float(stats.t.ppf((1 + level) / 2, _BLOCKS - 1)) * stderr
-    heads, examples = effect_HN.shape
-    interval = Estimate(share, max(0.0, share - reach), min(1.0, share + reach), stderr, examples)
-    return [OverExamples(outcomes.plan.mode, interval, level, heads, examples)]
-
-
-def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
-    """Increase of each example's loss with each head disabled alone, ``[heads, examples]``.
-
-    None with fewer than two heads, with fewer than two examples per block of the jackknife, without losses, and for a
-    screened sweep, whose losses are partly estimates.
-    """
-    heads = outcomes.plan.of_kind(HEAD)
-    few = (
-        len(heads) < 2 or len(outcomes.index_N if outcomes.group_N is None else outcomes.group_N.unique()) < 2 * _BLOCKS
-    )
-    if few or outcomes.is_screened or not outcomes.have_losses(task):
-        return None
-    clean_N, loss_NV = outcomes.losses(task)
-    effect_HN: Array = (loss_NV[:, heads] - clean_N[:, None]).T.double().numpy()
-    return effect_HN
+    interval = Estimate(share, max(0.0, share - reach), min(1.0, share + reach), stderr, len(clean_N))
+    return [OverExamples(outcomes.plan.mode, interval, level, len(heads), len(clean_N))]
 
 
 def share_over_examples(effect_HN: Array, cluster_N: Clusters | None = None) -> tuple[float, float]:

@@ -22,7 +22,6 @@ from bertsecrets.ablation.judging import (
     selection_checks,
     spared_heads,
     sublayer_differences,
-    tracked_grids,
 )
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import (
@@ -170,7 +169,7 @@ class Judged:
             [*self.beside(rows, stage), *closer.together],
             # Sweeps at the same step may differ in their mode.
             equal={"mode": mode},
-            tracked=tracked_grids(self.outcomes.plan, rows),
+            tracked=judged_grids(self.outcomes.plan, rows, tracked=True),
             finish=finish,
         )
 

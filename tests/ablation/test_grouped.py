@@ -113,12 +113,11 @@ def test_a_selection_check_splits_groups() -> None:
     label_N, clean_N = np.zeros(200), np.zeros(200)
     clean_N[group_N == 0] = 1
     variant_VN = np.where(group_N == 0, 0.0, clean_N)[None]
-    check = selection_check(
-        METRICS["accuracy"], PairedPredictions(label_N, clean_N, variant_VN, group_N=group_N), np.zeros(1), seed=0
-    )
+    paired = PairedPredictions(label_N, clean_N, variant_VN, group_N=group_N)
+    check = selection_check(METRICS["accuracy"], paired, {"head": 0.0}, "zero", seed=0)
     # Half of the 100 examples of its half.
-    assert check["claimed"] + check["kept"] == pytest.approx(0.5)
-    assert check["positive"] * 0.5 == pytest.approx(check["kept"])
+    assert check.claimed + check.kept.value == pytest.approx(0.5)
+    assert check.positive * 0.5 == pytest.approx(check.kept.value)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """The selection check on noise, and on a head that really is better disabled."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,10 @@ def noisy(variants: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray,
     return label_N, base_N, np.where(flip_VN, 1 - base_N, base_N)
 
 
+def named(p_V: np.ndarray) -> Mapping[str, float]:
+    return {str(index): float(p) for index, p in enumerate(p_V)}
+
+
 def test_noise_promises_and_does_not_keep() -> None:
     for seed in range(5):
         label_N, clean_N, prediction_VN = noisy(144, 400, seed)
@@ -24,12 +30,13 @@ def test_noise_promises_and_does_not_keep() -> None:
         check = selection_check(
             METRICS["accuracy"],
             PairedPredictions(label_N, clean_N, prediction_VN),
-            np.zeros(len(prediction_VN)),
+            named(np.zeros(len(prediction_VN))),
+            "zero",
             seed=seed,
         )
-        assert not check["survives"]
-        assert check["claimed"] > check["kept"]
-        assert 0 < check["chosen"] <= 1
+        assert not check.survives
+        assert check.claimed > check.kept.value
+        assert 0 < check.chosen <= 1
 
 
 def test_a_head_that_truly_hurts_survives() -> None:
@@ -40,22 +47,20 @@ def test_a_head_that_truly_hurts_survives() -> None:
     prediction_VN[17] = mended_N
     p_V = np.full(30, 0.5)
     p_V[17] = 0.01
-    check = selection_check(METRICS["accuracy"], PairedPredictions(label_N, clean_N, prediction_VN), p_V, seed=0)
-    assert check["survives"]
-    assert check["p_value"] == 0.01
+    paired = PairedPredictions(label_N, clean_N, prediction_VN)
+    check = selection_check(METRICS["accuracy"], paired, named(p_V), "zero", seed=0)
+    assert check.survives
+    assert check.p_value == 0.01
     # The halves share their examples with all other splits: the test on all examples must agree.
-    assert not selection_check(
-        METRICS["accuracy"], PairedPredictions(label_N, clean_N, prediction_VN), np.full(30, 0.06), seed=0
-    )["survives"]
-    assert check["best"] == 17
-    assert check["chosen"] == 1.0
+    assert not selection_check(METRICS["accuracy"], paired, named(np.full(30, 0.06)), "zero", seed=0).survives
+    assert check.best == "17"
+    assert check.chosen == 1.0
     # Both halves together hold the whole improvement.
     whole = float((mended_N == label_N).mean() - (clean_N == label_N).mean())
-    assert (check["claimed"] + check["kept"]) / 2 == pytest.approx(whole, abs=1e-9)
+    assert (check.claimed + check.kept.value) / 2 == pytest.approx(whole, abs=1e-9)
 
 
 def test_too_few_examples() -> None:
+    paired = PairedPredictions(np.zeros(3), np.zeros(3), np.zeros((2, 3)))
     with pytest.raises(UserError, match="3 examples"):
-        selection_check(
-            METRICS["accuracy"], PairedPredictions(np.zeros(3), np.zeros(3), np.zeros((2, 3))), np.zeros(2), seed=0
-        )
+        selection_check(METRICS["accuracy"], paired, named(np.zeros(2)), "zero", seed=0)

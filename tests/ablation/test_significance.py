@@ -100,11 +100,11 @@ def test_many_examples_are_resampled_in_parts_with_the_numbers_of_the_whole(
 
     def numbers() -> tuple[Array, ...]:
         data = (METRICS[metric], PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]))
-        check = selection_check(*data, np.ones(3), seed=0)
+        check = selection_check(*data, dict.fromkeys("012", 1.0), "zero", seed=0)
         return (
             bootstrap_changes(*data, 300, np.random.default_rng(1)),
             swap_test(*data, 1999, np.random.default_rng(2)),
-            np.array([check[name] for name in ("claimed", "kept", "low", "high", "best", "chosen")]),
+            np.array([check.claimed, *vars(check.kept).values(), float(check.best), check.chosen]),
             influences(METRICS[metric], label_N, prediction_VN),
         )
 
