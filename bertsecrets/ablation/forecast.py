@@ -243,12 +243,22 @@ def forecast(
     draws = settings.draws if ModeNeed.DONORS in find_mode(plan.mode).needs else 1
     unscreened = why_not(context.task, plan, encoder)
     reason = None if precision == FP32 else why_not_bf16(encoder, context.autocast, unscreened)
-    fit = _fit_evaluations(context, plan, settings)
+    tokens, kind = _tokens(context, most), next(encoder.base.parameters()).device.type
+    weights = sum(weight.numel() for layer in encoder.layers for weight in layer.parameters())
+    # Two operations per layer weight and token.
+    nominal_here = 2.0 * weights * tokens / NOMINAL.get(kind, NOMINAL["cpu"])
+    # The fit of outputs to labels, in forward passes over this process's examples.
+    fit, examples = 0.0, sum(len(spec.positions) for spec in context.batches(most).sampler)
+    if ModeNeed.FITTED_OUTPUTS in find_mode(plan.mode).needs and examples:
+        heads = sorted({head for variant in plan.variants for head in variant.heads})
+        alone = replace(plan, variants=tuple(Variant(str(head), HEAD.name, (head,)) for head in heads))
+        # Each process fits all heads. Without gradients of weights, a backward pass takes as long as a forward pass.
+        fit = 2 * settings.optimal_steps * FIT_BATCH / examples * pair_evaluations(encoder, alone)
     # All processes must make the same decision: that of the slowest, in bf16 only if it suits every processor.
     seconds, nominal, fit_seconds, nominal_fit, without_bf16 = _largest(
         context,
         _seconds(context, most, fp32),
-        nominal_here := _nominal_seconds(encoder, _tokens(context, most)),
+        nominal_here,
         # Passes with gradients are the trainer's.
         fit * _seconds(context, most, context.autocast) if fit else 0.0,
         fit * nominal_here,
@@ -287,17 +297,6 @@ def check_bf16(reason: str | None) -> None:
             f"Passes in {BF16} are not possible because {reason}; set ablation.precision={FP32} to run all passes "
             "with trainer.precision."
         )
-
-
-def _fit_evaluations(context: Context, plan: Plan, settings: AblationSettings) -> float:
-    """Cost of fitting outputs to labels, in forward passes over this process's examples; 0 for modes without a fit."""
-    examples = sum(len(spec.positions) for spec in context.batches(settings.max_examples).sampler)
-    if ModeNeed.FITTED_OUTPUTS not in find_mode(plan.mode).needs or not examples:
-        return 0.0
-    heads = sorted({head for variant in plan.variants for head in variant.heads})
-    alone = replace(plan, variants=tuple(Variant(str(head), HEAD.name, (head,)) for head in heads))
-    # Each process fits all heads. Without gradients of weights, a backward pass takes as long as a forward pass.
-    return 2 * settings.optimal_steps * FIT_BATCH / examples * pair_evaluations(context.encoder, alone)
 
 
 def announce(work: str, context: Context, evaluations: float, max_examples: int | None = None) -> None:
@@ -348,13 +347,6 @@ def _tokens(context: Context, max_examples: int | None) -> int:
     rows = 1 if by_row is None else len(by_row) // len(lengths)
     batches = context.batches(max_examples)
     return rows * sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler)
-
-
-def _nominal_seconds(encoder: Encoder, tokens: int) -> float:
-    """Seconds of one evaluation at nominal speed, with two operations per layer weight and token."""
-    weights = sum(weight.numel() for layer in encoder.layers for weight in layer.parameters())
-    kind = next(encoder.base.parameters()).device.type
-    return 2.0 * weights * tokens / NOMINAL.get(kind, NOMINAL["cpu"])
 
 
 def pair_evaluations(encoder: Encoder, plan: Plan) -> float:

@@ -127,8 +127,14 @@ class Outcomes:
                 "loss": torch.where(self.weight_NV > 0, loss_NV, math.nan),
                 "loss_estimate": variant_losses(self.estimate_NVC, self.label_N, task.head),
             }
+        plan = {name: getattr(self.plan, name) for name in ("mode", "num_layers", "num_heads")}
+        # A variant without parts is written as before parts existed, so that its files can still be read.
+        plan["variants"] = [
+            [one.name, one.kind, one.heads, one.layer, one.head, *([one.parts] if one.parts else [])]
+            for one in self.plan.variants
+        ]
         with atomic_write(path) as temporary:
-            save_file(tensors, temporary, metadata={"plan": json.dumps(_plan_as_dict(self.plan))})
+            save_file(tensors, temporary, metadata={"plan": json.dumps(plan)})
 
     @classmethod
     def read(cls, path: Path) -> "Outcomes":
@@ -240,22 +246,6 @@ class Collected(Metric):
             None if estimate_NX is None else estimate_NX.view(shape),
             None if len(group_M.unique()) == len(group_M) else group_M,
         )
-
-
-def _plan_as_dict(plan: Plan) -> dict[str, object]:
-    # A variant without parts is written as before parts existed, so that its files can still be read.
-    variants = [
-        [
-            variant.name,
-            variant.kind,
-            [list(head) for head in variant.heads],
-            variant.layer,
-            variant.head,
-            *([[list(part) for part in variant.parts]] if variant.parts else []),
-        ]
-        for variant in plan.variants
-    ]
-    return {"mode": plan.mode, "num_layers": plan.num_layers, "num_heads": plan.num_heads, "variants": variants}
 
 
 def _plan_from_dict(content: dict[str, object]) -> Plan:

@@ -148,7 +148,7 @@ def as_groups(heads: Sequence[Any] | None) -> list[Any]:
     return [entries] if one else entries
 
 
-def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
+def groups(heads: Sequence[Any]) -> list[Variant]:
     """Named groups of heads, ``[[[3, 1], [7, 10]], ...]``.
 
     Raises:
@@ -156,7 +156,18 @@ def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
     """
     variants = []
     for index, group in enumerate(heads):
-        variants.append(Variant(f"group-{index:03d}", GROUP.name, _heads(group, f"Group {index}")))
+        fits = isinstance(group, Sequence) and not isinstance(group, str) and len(group) > 0
+        if not fits or not all(
+            isinstance(pair, Sequence)
+            and len(pair) == 2
+            and all(type(number) is int and number >= 0 for number in pair)
+            for pair in group
+        ):
+            raise UserError(
+                f"Group {index} is {group!r:.60}; expected a list of [layer, head], such as [[3, 1], [7, 10]]."
+            )
+        pairs = sorted((int(layer), int(head)) for layer, head in group)
+        variants.append(Variant(f"group-{index:03d}", GROUP.name, tuple(pairs)))
     return variants
 
 
@@ -180,16 +191,6 @@ def random_groups_like(group: Sequence[Head], num_heads: int, count: int, seed: 
         heads = [(layer, head) for layer, size in sizes.items() for head in generator.sample(range(num_heads), size)]
         drawn[tuple(sorted(heads))] = None
     return [Variant(f"random-{name}-{index:03d}", RANDOM.name, heads) for index, heads in enumerate(drawn)]
-
-
-def _heads(group: Any, name: str) -> tuple[Head, ...]:
-    fits = isinstance(group, Sequence) and not isinstance(group, str) and len(group) > 0
-    if not fits or not all(
-        isinstance(pair, Sequence) and len(pair) == 2 and all(type(number) is int and number >= 0 for number in pair)
-        for pair in group
-    ):
-        raise UserError(f"{name} is {group!r:.60}; expected a list of [layer, head], such as [[3, 1], [7, 10]].")
-    return tuple(sorted((int(layer), int(head)) for layer, head in group))
 
 
 def _whole(layer: int, num_heads: int) -> tuple[Head, ...]:

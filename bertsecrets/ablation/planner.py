@@ -136,7 +136,17 @@ class Pilot:
         if margin != judging.margin:
             # Heads that have a verdict at this margin are not open.
             judging = replace(judging, margin=margin)
-            sweeps = [_judged_again(sweep, judging) for sweep in sweeps]
+            verdicts = [judge(sweep.metric, sweep, judging).verdict for sweep in sweeps]
+            sweeps = [
+                replace(
+                    sweep,
+                    rows=[
+                        {**row, "margin": margin, "verdict": verdict}
+                        for row, verdict in zip(sweep.rows, of_sweep, strict=True)
+                    ],
+                )
+                for sweep, of_sweep in zip(sweeps, verdicts, strict=True)
+            ]
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
         if metric.flips:
             pairs = np.stack([sweep.discordant(metric) for sweep in sweeps], 1)
@@ -150,6 +160,12 @@ class Pilot:
             moves_SVN = np.stack([sweep.influences(metric) for sweep in sweeps])
             change_SV, variance_SV = np.stack([sweep.change_V for sweep in sweeps]), moves_SVN.var(-1) / count
             of_set, alone = "stderr", variance_SV[0]
+        # The covariance of two seeds over examples, relative to their variance.
+        shared, seeds = 0.0, len(moves_SVN)
+        centred_SVN = moves_SVN - moves_SVN.mean(-1, keepdims=True)
+        if seeds > 1 and (of_one := float((centred_SVN**2).sum()) / seeds):
+            of_two = (float((centred_SVN.sum(0) ** 2).sum()) - seeds * of_one) / (seeds * (seeds - 1))
+            shared = min(max(of_two / of_one, 0.0), 1.0)
         of_layers = [other[of_set] for other in LAYER.of(others)]
         # The value of the median layer, or of all heads together.
         set_flips = float(np.median(of_layers)) ** (1 if metric.flips else 2) if of_layers else alone.sum()
@@ -162,7 +178,7 @@ class Pilot:
             won_SV=pairs[1],
             verdict_SV=tuple(tuple(row["verdict"] for row in sweep.rows) for sweep in sweeps),
             over_seeds=over,
-            shared=_shared(moves_SVN),
+            shared=shared,
             moves_VN=moves_SVN[0],
             moved_V=first.moved(metric).mean(-1),
             extreme=0.0 if metric.flips else count * largest_moves(metric, first.label_N, first.clean_N)[0],
@@ -340,7 +356,11 @@ def _score_sweeps(
     pilot: Pilot, runs_R: NDArray[np.int64], sizes: Sequence[int], generator: np.random.Generator
 ) -> tuple[Array, ...]:
     """The same for a correlation: changes are normal around true effects."""
-    true_RV = _effects(pilot, runs_R, generator)
+    # True changes drawn from their posterior given the pilot; effects are normal over heads.
+    observed_RV, noise_RV = pilot.change_SV[runs_R], pilot.variance_SV[runs_R]
+    trust_RV, middle_R1 = _shrinkage(observed_RV, noise_RV)
+    true_RV = middle_R1 + trust_RV * (observed_RV - middle_R1)
+    true_RV += np.sqrt(trust_RV * noise_RV) * generator.standard_normal(true_RV.shape)
     margin, ones_R1 = pilot.margin, np.ones((len(runs_R), 1))
     true_RW = np.hstack([true_RV, ones_R1 * [-margin, 0, 0, -GROUP_LOSS * margin, 0]])
     typical = [_typical(pilot, pilot.variance_SV)] * 4
@@ -502,7 +522,9 @@ def _rates(pilot: Pilot, runs_R: NDArray[np.int64], generator: np.random.Generat
     lost_RV, won_RV = pilot.lost_SV[runs_R], pilot.won_SV[runs_R]
     first_R1, second_R1 = _drawn(_flip_rates(pilot), len(runs_R), generator)
     flips_RV = generator.beta(first_R1 + lost_RV + won_RV, second_R1 + pilot.count - lost_RV - won_RV)
-    first_R1, second_R1 = _drawn(_loss_shares(pilot), len(runs_R), generator)
+    # The share of losses among the predictions that change.
+    shares = _betas(pilot.lost_SV.ravel(), (pilot.lost_SV + pilot.won_SV).ravel(), 0.01)
+    first_R1, second_R1 = _drawn(shares, len(runs_R), generator)
     share_RV = generator.beta(first_R1 + lost_RV, second_R1 + won_RV)
     return flips_RV * share_RV, flips_RV * (1 - share_RV)
 
@@ -551,11 +573,6 @@ def _flip_rates(pilot: Pilot) -> _Betas:
     return _betas(flips_X, np.full_like(flips_X, pilot.count), 0.5 / (pilot.count * len(flips_X)))
 
 
-def _loss_shares(pilot: Pilot) -> _Betas:
-    """Distribution over heads of the share of losses among the predictions that change."""
-    return _betas(pilot.lost_SV.ravel(), (pilot.lost_SV + pilot.won_SV).ravel(), 0.01)
-
-
 def _posterior_flips(pilot: Pilot) -> Array:
     """Mean share of flips of each head over runs, ``[V]``."""
     first_G, second_G, weight_G = _flip_rates(pilot)
@@ -592,15 +609,6 @@ def seed_model(pilot: Pilot) -> tuple[Array, Array, Array]:
     return middle + trust_V * (observed_V - middle), np.sqrt(trust_V * noise_V), spread_V
 
 
-def _effects(pilot: Pilot, runs_R: NDArray[np.int64], generator: np.random.Generator) -> Array:
-    """True changes of a score drawn from their posterior given the pilot, ``[R, V]``; effects are normal over heads."""
-    change_RV, variance_RV = pilot.change_SV[runs_R], pilot.variance_SV[runs_R]
-    trust_RV, middle_R1 = _shrinkage(change_RV, variance_RV)
-    noise_RV = np.sqrt(trust_RV * variance_RV) * generator.standard_normal(change_RV.shape)
-    true_RV: Array = middle_R1 + trust_RV * (change_RV - middle_R1) + noise_RV
-    return true_RV
-
-
 def _shrinkage(observed_XV: Array, noise_XV: Array) -> tuple[Array, Array]:
     """The reliability of effects, from their spread over heads and their noise, and the value they are shrunk to,
     ``[..., 1]``.
@@ -609,29 +617,6 @@ def _shrinkage(observed_XV: Array, noise_XV: Array) -> tuple[Array, Array]:
     weight_XV = 1 / (between_X1 + noise_XV)
     middle_X1 = (weight_XV * observed_XV).sum(-1, keepdims=True) / weight_XV.sum(-1, keepdims=True)
     return between_X1 * weight_XV, middle_X1
-
-
-def _shared(moves_SVN: Array) -> float:
-    """Share of the examples' noise that two seeds have in common: their covariance over examples, relative to their
-    variance.
-    """
-    seeds = len(moves_SVN)
-    if seeds < 2:
-        return 0.0
-    centred_SVN = moves_SVN - moves_SVN.mean(-1, keepdims=True)
-    of_one = float((centred_SVN**2).sum()) / seeds
-    of_sum = float((centred_SVN.sum(0) ** 2).sum())
-    of_two = (of_sum - seeds * of_one) / (seeds * (seeds - 1))
-    return min(max(of_two / of_one, 0.0), 1.0) if of_one else 0.0
-
-
-def _judged_again(sweep: RunSweep, judging: Judging) -> RunSweep:
-    """A sweep with the margin and the verdicts of other settings."""
-    verdicts = judge(sweep.metric, sweep, judging).verdict
-    rows = [
-        {**row, "margin": judging.margin, "verdict": verdict} for row, verdict in zip(sweep.rows, verdicts, strict=True)
-    ]
-    return replace(sweep, rows=rows)
 
 
 def finite(value: float) -> float | None:

@@ -130,24 +130,20 @@ def influences(metric: Metric, label_N: Array, prediction_VN: Array) -> Array:
         label_N: Gold labels: class indices or scores.
         prediction_VN: Predictions of the same kind.
     """
-    parts = [
-        _influences(metric, label_N, prediction_VN[first : first + variants])
-        for first, variants in memory_parts(len(prediction_VN), len(label_N))
-    ]
+    if metric.correlates and not metric.of_ranks:
+        # A correlation does not depend on location and scale, but numerical derivatives do.
+        label_N, prediction_VN = _standardised(label_N), _standardised(prediction_VN)
+    parts = []
+    for first, variants in memory_parts(len(prediction_VN), len(label_N)):
+        part_VN = prediction_VN[first : first + variants]
+        if metric.of_ranks:
+            mean_VF, feature_VNF = _rank_moments(label_N, part_VN)
+        else:
+            feature_VNF = metric.features(label_N, part_VN)
+            mean_VF = feature_VNF.mean(1)
+        influence_VN = np.einsum("vnf,vf->vn", feature_VNF - mean_VF[:, None], _gradient(metric, mean_VF))
+        parts.append(influence_VN - influence_VN.mean(-1, keepdims=True))
     return np.concatenate(parts)
-
-
-def _influences(metric: Metric, label_N: Array, prediction_VN: Array) -> Array:
-    if metric.of_ranks:
-        mean_VF, feature_VNF = _rank_moments(label_N, prediction_VN)
-    else:
-        if metric.correlates:
-            # A correlation does not depend on location and scale, but numerical derivatives do.
-            label_N, prediction_VN = _standardised(label_N), _standardised(prediction_VN)
-        feature_VNF = metric.features(label_N, prediction_VN)
-        mean_VF = feature_VNF.mean(1)
-    influence_VN = np.einsum("vnf,vf->vn", feature_VNF - mean_VF[:, None], _gradient(metric, mean_VF))
-    return np.asarray(influence_VN - influence_VN.mean(-1, keepdims=True))
 
 
 def largest_moves(metric: Metric, label_N: Array, prediction_N: Array) -> tuple[float, float]:

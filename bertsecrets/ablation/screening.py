@@ -5,7 +5,7 @@ in fp32.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 
@@ -290,17 +290,6 @@ class _Share:
         self.bf16_BV |= wanted_BV
         self.logits_BVC = torch.where((wanted_BV & ~self.done_BV)[..., None], self.rough_BVC, self.logits_BVC)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What is saved to a file."""
-        return {
-            "clean": self.clean_BC,
-            "change": self.estimate_BVC - self.clean_BC[:, None],
-            "logits": self.logits_BVC,
-            "done": self.done_BV,
-            "rough": self.rough_BVC,
-            "bf16": self.bf16_BV,
-        }
-
 
 def screened_sweep(
     model: nn.Module,
@@ -345,7 +334,12 @@ def screened_sweep(
     constants_LHd = replacements.constants_LHd if replacements is not None else None
     engine = Engine(model, plan, constants_LHd=constants_LHd, max_tokens=max_tokens)
     # A list, because batches are iterated over several times and each process's share stays in memory anyway.
-    smaller = [part for batch in batches for part in _split(batch.to(engine.device), engine.max_tokens)]
+    # In parts, as all layers of a part's unedited pass are kept for its pairs.
+    smaller = [
+        whole.rows(row_R)
+        for whole in (batch.to(engine.device) for batch in batches)
+        for row_R in parts_within(whole.size, whole.attention_mask_BS.shape[1], engine.max_tokens)
+    ]
     sweep = _Sweep(engine, smaller, screening, context, store.of(model, plan, screening), progress)
     sweep.take_pilot()
     sweep.take_batches()
@@ -366,14 +360,6 @@ def screened_sweep(
             share.rough_BVC,
         )
     return collected.outcomes(), record
-
-
-def _split(batch: Batch, max_tokens: int) -> Iterator[Batch]:
-    """Split a batch into parts of at most this many tokens, as all layers of a part's unedited pass are kept for its
-    pairs.
-    """
-    for row_R in parts_within(batch.size, batch.attention_mask_BS.shape[1], max_tokens):
-        yield batch.rows(row_R)
 
 
 class _Sweep:
@@ -419,7 +405,12 @@ class _Sweep:
                 share, layers = self._begin(batch.rows(in_pilot_B.nonzero()[:, 0]))
                 share.counted_BV[:] = True
                 if self.bf16 is not None:
-                    share.forced_BV |= self._both_BV(share.batch.index_B)
+                    # Pairs that are evaluated in both bf16 and fp32.
+                    variants = len(self.engine.plan.variants)
+                    number = min(variants, max(_FEWEST_BOTH, math.ceil(_BOTH * variants)))
+                    for row, index in enumerate(share.batch.index_B.tolist()):
+                        order_V = np.random.default_rng([self.screening.seed, index, 2]).permutation(variants)
+                        share.forced_BV[row, order_V[:number].tolist()] = True
                 self._evaluate_first(share, layers)
         # Later, they are examples like all others.
         self.batches = rest
@@ -452,8 +443,12 @@ class _Sweep:
             self.advance(int((share.done_BV | share.bf16_BV).sum()))
         else:
             self._evaluate_above(share, slice(None), share.clean_BC, layers)
-            _keep_share(share, self.store)
-            self._keep(share, layers)
+            self._save(share)
+            # Kept for pairs that become active later, if memory allows.
+            size = sum(tensor.nbytes for layer in layers for tensor in (layer.hidden_BSD, layer.output_BSD))
+            if size <= self.free_bytes:
+                self.free_bytes -= size
+                share.layers = layers
         self.shares.append(share)
 
     def take_active(self) -> None:
@@ -473,16 +468,6 @@ class _Sweep:
         """Which pairs the rule requires exactly: the active ones, or with bf16 those near a change of prediction."""
         active_BV = share.counted_BV if self.bf16 is None else share.counted_BV & share.near_BV(self.near_V)
         return active_BV | share.forced_BV
-
-    def _both_BV(self, index_B: Tensor) -> Tensor:
-        """Which of the pilot's pairs are evaluated in both bf16 and fp32."""
-        variants = len(self.engine.plan.variants)
-        number = min(variants, max(_FEWEST_BOTH, math.ceil(_BOTH * variants)))
-        both_BV = torch.zeros(len(index_B), variants, dtype=torch.bool)
-        for row, index in enumerate(index_B.tolist()):
-            order = np.random.default_rng([self.screening.seed, index, 2]).permutation(variants)
-            both_BV[row, order[:number].tolist()] = True
-        return both_BV.to(self.engine.device)
 
     def _reach_V(self, shares: Sequence[_Share]) -> tuple[Tensor, Tensor]:
         """The margin below which pairs of scale 1 are active, by variant, and the number of pairs whose errors
@@ -585,13 +570,6 @@ class _Sweep:
         bf16_BV = torch.zeros_like(share.bf16_BV) if self.bf16 is None else share.counted_BV & ~share.bf16_BV
         return bf16_BV, (self.sure_BV(share) | share.drawn_BV) & ~share.done_BV
 
-    def _keep(self, share: _Share, layers: list[CleanLayer]) -> None:
-        """Keep the layers of a batch's unedited pass for pairs that become active later, if memory allows."""
-        size = sum(tensor.nbytes for layer in layers for tensor in (layer.hidden_BSD, layer.output_BSD))
-        if size <= self.free_bytes:
-            self.free_bytes -= size
-            share.layers = layers
-
     def _evaluate(self, share: _Share) -> None:
         """Evaluate the missing pairs of the examples that have any, with a new unedited pass if none was kept."""
         bf16_BV, exact_BV = self._missing(share)
@@ -604,7 +582,7 @@ class _Sweep:
             with self.context():
                 clean_BC, layers = self.pairs.begin(share.batch.rows(rows).inputs())
             self._evaluate_above(share, rows, clean_BC, layers)
-        _keep_share(share, self.store)
+        self._save(share)
 
     def _evaluate_above(self, share: _Share, rows: Tensor | slice, clean_BC: Tensor, layers: list[CleanLayer]) -> None:
         """Evaluate the missing pairs of some examples, with an unedited pass over these."""
@@ -622,13 +600,20 @@ class _Sweep:
         self.advance(0 if self.bf16 is None else int((wanted_BV & ~share.bf16_BV).sum()))
         share.fill(wanted_BV, logits_PC)
 
+    def _save(self, share: _Share) -> None:
+        tensors = {
+            "clean": share.clean_BC,
+            "change": share.estimate_BVC - share.clean_BC[:, None],
+            "logits": share.logits_BVC,
+            "done": share.done_BV,
+            "rough": share.rough_BVC,
+            "bf16": share.bf16_BV,
+        }
+        self.store.put(tensors, share.batch.index_B, share.batch.inputs())
+
     def advance(self, pairs: int) -> None:
         """Report pairs as finished; pairs evaluated twice count once."""
         pairs = min(pairs, self.left)
         self.left -= pairs
         if self.progress is not None and pairs:
             self.progress(pairs)
-
-
-def _keep_share(share: _Share, store: Store) -> None:
-    store.put(share.tensors(), share.batch.index_B, share.batch.inputs())

@@ -120,25 +120,21 @@ class Judged:
                 anyway.
         """
         outcomes, task, level = self.outcomes, self.task, self.settings.level
-        return [
+        found = [
             *self.made,
             *selection_checks(outcomes, task, rows, self.settings.seed),
             *spared_heads(outcomes, task, self.settings.judging()),
             *sublayer_differences(outcomes, task, level),
             *over_examples(outcomes, task, level),
-            *(self._power(rows) if stage == CHECKPOINT else []),
         ]
-
-    def _power(self, rows: Sequence[dict[str, Any]]) -> list[Power]:
-        """How many examples would settle more heads; empty if nothing can be simulated, or each head has a verdict."""
         heads = [row for row in HEAD.of(rows) if row["metric"] == rows[0]["metric"]]
         undecided = any(row["verdict"] == INCONCLUSIVE for row in heads)
-        enough = len(self.outcomes.label_N) >= FEWEST_OF_A_PILOT
         # Plans assume independent examples, and need a margin.
-        if not undecided or not enough or self.outcomes.group_N is not None or self.settings.margin is None:
-            return []
-        pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
-        return [Power(self.outcomes.plan.mode, **plan_power(pilot, times=_TIMES).record())]
+        plans = outcomes.group_N is None and self.settings.margin is not None
+        if stage == CHECKPOINT and undecided and plans and len(outcomes.label_N) >= FEWEST_OF_A_PILOT:
+            pilot = Pilot.of([sweep_of("", heads, outcomes, task)], rows)
+            found.append(Power(outcomes.plan.mode, **plan_power(pilot, times=_TIMES).record()))
+        return found
 
     def findings(
         self, stage: str, look: Callable[[Sequence[Mapping[str, Any]]], CloserLook] = lambda rows: CloserLook()
@@ -308,24 +304,23 @@ class DisableAnalysis(Analysis):
 
     def plan(self, context: Context) -> Plan:
         """What is disabled in a model."""
-        encoder = context.encoder
+        encoder, settings = context.encoder, self.settings
         variants = self.variants(encoder)
         if SIMILAR_GROUPS in self.plans:
+            batches = context.batches(settings.similarity_examples)
+            with progress_over(len(batches), "comparing heads", visible=context.progress) as advance:
+                distance_HH = head_distances(
+                    encoder.model, batches, context=context.autocast, progress=lambda: advance(1)
+                )
+            similar = similar_groups(distance_HH, encoder.num_heads, settings.group_size)
+            if not similar:
+                raise UserError(
+                    "No two heads have similar maps, so there is no group to disable; give groups with ablation.heads."
+                )
+            variants += with_controls(similar, encoder.num_heads, settings.group_count, settings.seed)
             # Heads of groups may be in the plan already.
-            variants = list({variant.name: variant for variant in (*variants, *self._similar(context))}.values())
+            variants = list({variant.name: variant for variant in variants}.values())
         return self._plan_of(encoder, variants)
-
-    def _similar(self, context: Context) -> list[Variant]:
-        encoder, settings = context.encoder, self.settings
-        batches = context.batches(settings.similarity_examples)
-        with progress_over(len(batches), "comparing heads", visible=context.progress) as advance:
-            distance_HH = head_distances(encoder.model, batches, context=context.autocast, progress=lambda: advance(1))
-        similar = similar_groups(distance_HH, encoder.num_heads, settings.group_size)
-        if not similar:
-            raise UserError(
-                "No two heads have similar maps, so there is no group to disable; give groups with ablation.heads."
-            )
-        return with_controls(similar, encoder.num_heads, settings.group_count, settings.seed)
 
     def run(self, context: Context) -> Iterator[Findings]:
         judged = self.judged(context)
@@ -344,7 +339,12 @@ class DisableAnalysis(Analysis):
             UserError: If the plan does not fit the model, an example has no label, or logits are not finite.
         """
         plan, settings = self.plan(context), self.settings
-        store = context.store.of(context.model, plan, settings.max_examples, self._replacing())
+        needs, replacing = find_mode(settings.mode).needs, []
+        if needs & OF_REFERENCES:
+            names = {ModeNeed.DONORS: ["draws", "seed"], ModeNeed.FITTED_OUTPUTS: ["optimal_steps", "seed"]}
+            of_mode = [name for need, of_need in names.items() if need in needs for name in of_need]
+            replacing = [getattr(settings, name) for name in ("reference_examples", *of_mode)]
+        store = context.store.of(context.model, plan, settings.max_examples, replacing)
         fast = by_onednn(context.encoder, context.autocast)
         fp32 = fast or context.autocast
         decision: Decision | None = Decision("exact", len(context.positions(settings.max_examples)))
@@ -374,27 +374,13 @@ class DisableAnalysis(Analysis):
         if batch_store.loaded:
             _log.info(f"Resumed an interrupted sweep: {batch_store.loaded} batches were already finished.")
         seconds = None if batch_store.loaded else time.monotonic() - started
-        made.append(Swept(plan.mode, find_mode(plan.mode).words, **self._sample(context, outcomes), seconds=seconds))
-        return Judged(outcomes, context.task, context.evaluation, settings, made)
-
-    def _sample(self, context: Context, outcomes: Outcomes) -> dict[str, Any]:
-        """Which part of the examples was used, and the budget if that was the reason; empty if all were used."""
         whole, count = example_count(context.split), len(outcomes.index_N)
-        if count == whole:
-            return {}
-        budget = self.settings.budget if count < (self.settings.max_examples or whole) else None
-        return {"examples": count, "whole": whole, "budget": budget}
-
-    def _replacing(self) -> list[int]:
-        """The settings that the replacements of the mode depend on."""
-        needs = find_mode(self.settings.mode).needs
-        if not needs & OF_REFERENCES:
-            return []
-        names = {ModeNeed.DONORS: ["draws", "seed"], ModeNeed.FITTED_OUTPUTS: ["optimal_steps", "seed"]}
-        names_of_mode = [
-            name for need in sorted(needs & names.keys(), key=lambda need: need.name) for name in names[need]
-        ]
-        return [getattr(self.settings, name) for name in ["reference_examples", *names_of_mode]]
+        sample: dict[str, Any] = {}
+        if count < whole:
+            budget = settings.budget if count < (settings.max_examples or whole) else None
+            sample = {"examples": count, "whole": whole, "budget": budget}
+        made.append(Swept(plan.mode, find_mode(plan.mode).words, **sample, seconds=seconds))
+        return Judged(outcomes, context.task, context.evaluation, settings, made)
 
     def _decide(self, context: Context, plan: Plan, store: Store, fp32: Autocast) -> Decision | None:
         """How to sweep, logged in one line, or None for not at all; a resumed sweep continues as it began."""

@@ -209,21 +209,16 @@ def effects_of(metric: Metric, paired: PairedPredictions, judging: Judging) -> t
     influence_VN = paired.influences(metric)
     # In either direction: errors are symmetric here, unlike the limits above.
     largest_V = np.maximum(*_largest(metric, paired, influence_VN))
+    moves_VN = np.abs(paired.prediction_VN - paired.clean_N) if metric.correlates else paired.moved(metric)
     effects = Effects(
         **vars(tests),
         stderr=stderr_V,
         low=low_V,
         high=high_V,
-        flips=_flips(metric, paired),
+        flips=np.asarray(moves_VN.mean(-1)),
         smallest_effect=smallest_effects(metric, paired, 2 * judging.alpha / variants, judging.permutations),
     )
     return effects, JointErrors(error_correlation(influence_VN, largest_V), limits)
-
-
-def _flips(metric: Metric, paired: PairedPredictions) -> Array:
-    """The share of examples whose prediction changes; for scores, the mean absolute change."""
-    moves_VN = np.abs(paired.prediction_VN - paired.clean_N) if metric.correlates else paired.moved(metric)
-    return np.asarray(moves_VN.mean(-1))
 
 
 def paired_tests(metric: Metric, paired: PairedPredictions, judging: Judging) -> PairedTests:
@@ -494,8 +489,10 @@ def smallest_effects(metric: Metric, paired: PairedPredictions, alpha: float, pe
     if _counts(metric, paired):
         lost_V, won_V = paired.discordant(metric)
         return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
-    # Random swaps need a p-value slightly below alpha, as the observed order counts as one of them.
-    alpha = _level_of_swaps(alpha, permutations)
+    # Random swaps need a p-value slightly below alpha, as the observed order counts as one of them: (b + 1) / (R + 1)
+    # is at most alpha for b swaps out of R that are as extreme as observed, and the median of a Poisson count is about
+    # a third below its mean.
+    alpha = (math.floor(alpha * (permutations + 1) + 1e-9) - 1 / 3) / permutations
     if alpha <= 0:
         return np.full(variants, np.nan)
     variance_V = (paired.influences(metric) ** 2).mean(-1) / paired.units
@@ -522,15 +519,6 @@ def smallest_effects(metric: Metric, paired: PairedPredictions, alpha: float, pe
             effect = detectable_change(math.sqrt(variance), float(step), count, alpha)
         smallest.append(effect if effect <= metric.reach else math.nan)
     return np.array(smallest)
-
-
-def _level_of_swaps(alpha: float, permutations: int) -> float:
-    """The median p-value of an exact test at which this many random swaps give ``alpha``; 0 or less if they cannot.
-
-    ``(b + 1) / (R + 1)`` is at most alpha for b swaps out of R that are as extreme as observed; the median of a Poisson
-    count is about a third below its mean.
-    """
-    return (math.floor(alpha * (permutations + 1) + 1e-9) - 1 / 3) / permutations
 
 
 def _largest(metric: Metric, paired: PairedPredictions, influence_VN: Array) -> tuple[Array, Array]:
