@@ -419,11 +419,6 @@ class EnginePass:
 
     def run(self) -> tuple[Tensor, Tensor]:
         """Answers of the unedited model, ``[B, F]``, and of every variant, ``[B, V, F]``."""
-        self._from_clean()
-        return wide(self.clean_BC), self.logits_BVC
-
-    def _from_clean(self) -> None:
-        """Branch every variant off the clean pass at the first layer that it changes."""
         remaining = list(range(len(self.engine.plan.variants)))
         for layer, clean in enumerate(self.layers):
             leaving = [variant for variant in remaining if self.engine.edits_VL[variant][layer]]
@@ -434,6 +429,7 @@ class EnginePass:
                     self._needed(layer, value_BSD) for value_BSD in (clean.hidden_BSD, clean.output_BSD)
                 )
                 self._branch(layer, hidden_BSD, output_BSD, clean.value_BHd, [leaving])
+        return wide(self.clean_BC), self.logits_BVC
 
     def at_read(self, value_RSX: Tensor, copies: int = 1) -> Tensor:
         """The tokens that the head reads, in the rows of ``copies`` nodes."""

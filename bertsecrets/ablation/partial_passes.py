@@ -133,26 +133,19 @@ def check_forward(
         below.next_BSD is above.hidden_BSD or torch.equal(below.next_BSD, above.hidden_BSD)
         for below, above in pairwise(layers)
     )
-    if (
-        len(layers) != encoder.num_layers
-        or not chained
-        or not _finishes(output, layers[-1].next_BSD, real_BS, finish, label_B, read_BW)
-    ):
+    if len(layers) != encoder.num_layers or not chained:
         raise OwnForwardError(encoder)
-
-
-def _finishes(
-    output: Tensor, hidden_BSD: Tensor, real_BS: Tensor, finish: Finish, label_B: Tensor | None, read_BW: Tensor | None
-) -> bool:
+    hidden_BSD = layers[-1].next_BSD
     # In the way variants are completed: no tokens but those that the head reads are computed.
     if read_BW is not None:
         hidden_BSD, real_BS = taken(hidden_BSD, read_BW), real_BS.gather(1, read_BW)
     try:
         finished = finish(hidden_BSD, real_BS, label_B)
     # An unfamiliar head, called with unexpected arguments, may raise anything.
-    except Exception:
-        return False
-    return same_logits(output, finished)
+    except Exception as error:
+        raise OwnForwardError(encoder) from error
+    if not same_logits(output, finished):
+        raise OwnForwardError(encoder)
 
 
 def first_of(output: Any) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -219,8 +219,12 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
             )
     judging = Judging.of(first.rows[0])
     noise = noise_of_examples(np.stack([sweep.resampled_RV for sweep in sweeps]))
-    # Resamples of heads that change hardly any prediction have no spread, so these effects would look certain.
-    shared_V, noise_V = np.maximum(noise, _least_stderr(sweeps, judging.level) ** 2)
+    # Resamples of heads that change hardly any prediction over all runs have no spread, so these effects would look
+    # certain; the mean width of the single runs' intervals is valid there.
+    flips_V = np.sum([sweep.moved(sweep.metric).sum(-1) for sweep in sweeps], axis=0)
+    width_V = np.mean([[row["high"] - row["low"] for row in sweep.rows] for sweep in sweeps], axis=0)
+    least_V = np.where(flips_V < FEW_FLIPS, stderr_of_width(width_V, judging.level), 0.0)
+    shared_V, noise_V = np.maximum(noise, least_V**2)
     margin = judging.margin
     seed_effects = effects_over_seeds(
         np.stack([sweep.change_V for sweep in sweeps]),
@@ -289,16 +293,6 @@ def verdicts_over_seeds(effects: SeedEffects, judging: Judging) -> tuple[Array, 
     correct = corrected if judging.correction == FALSE_DISCOVERY else holm
     p_needed_V = correct(p_of_losses(effects.delta, effects.p_value))
     return p_needed_V, verdicts_of(p_needed_V, corrected(effects.p_margin), judging)
-
-
-def _least_stderr(sweeps: Sequence[RunSweep], level: float) -> Array:
-    """Standard errors over examples for variants that change few predictions over all runs; 0 for the others.
-
-    Computed from the mean width of the single runs' intervals, which are valid there.
-    """
-    flips_V = sum(sweep.moved(sweep.metric).sum(-1) for sweep in sweeps)
-    width_V = np.mean([[row["high"] - row["low"] for row in sweep.rows] for sweep in sweeps], axis=0)
-    return np.where(np.asarray(flips_V) < FEW_FLIPS, stderr_of_width(width_V, level), 0.0)
 
 
 @dataclass(frozen=True)
@@ -398,7 +392,11 @@ def effects(
         label: The condition.
         mode: The mode of disabling; None for the first of each run.
     """
-    judge = partial(_over_seeds, replicates, kind, mode) if judged is None else partial(judged.get, label)
+
+    def judge() -> OverSeeds | None:
+        known = judge_conditions({label: replicates}, kind, mode).by_label if judged is None else judged
+        return known.get(label)
+
     deltas, flags, limits, baselines, last = [], [], [], [], None
     counts, screened = set(), False
     for view in replicates.views:
@@ -439,7 +437,3 @@ def effects(
         screened,
         judge,
     )
-
-
-def _over_seeds(replicates: Replicates, kind: str, mode: str | None) -> OverSeeds | None:
-    return judge_conditions({"": replicates}, kind, mode).by_label.get("")

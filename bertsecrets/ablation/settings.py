@@ -144,13 +144,18 @@ class AblationSettings(Settings):
         return heads
 
     @model_validator(mode="after")
-    def _check_head(self) -> "AblationSettings":
+    def _check_together(self) -> "AblationSettings":
         names = ("components", "layer", "heads", "layers")
         other = next((name for name in names if getattr(self, name) is not None), None)
         if self.head is not None and other is not None:
             raise UserError(
                 f"ablation.head is {shown(self.head)}, with which nothing else is disabled, but ablation.{other} is "
                 "given too; remove one of them."
+            )
+        if self.precision == BF16 and self.sweep == "exact":
+            raise UserError(
+                f"ablation.precision is {self.precision}, but ablation.sweep is exact; bf16 is for screened sweeps "
+                "only, and an exact sweep uses trainer.precision."
             )
         return self
 
@@ -159,15 +164,6 @@ class AblationSettings(Settings):
         """Layer and head of each head listed in ``head``; empty without one."""
         names = [self.head] if isinstance(self.head, str) else self.head or []
         return sorted((int(layer), int(head)) for layer, _, head in (name.partition(".") for name in names))
-
-    @model_validator(mode="after")
-    def _check_precision(self) -> "AblationSettings":
-        if self.precision == BF16 and self.sweep == "exact":
-            raise UserError(
-                f"ablation.precision is {self.precision}, but ablation.sweep is exact; bf16 is for screened sweeps "
-                "only, and an exact sweep uses trainer.precision."
-            )
-        return self
 
     def __getstate__(self) -> dict[Any, Any]:
         # A process that receives the settings knows the mode only by name.

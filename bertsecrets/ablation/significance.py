@@ -47,21 +47,16 @@ def mcnemar_exact(lost_V: NDArray[np.int64], won_V: NDArray[np.int64]) -> Array:
     Args:
         lost_V, won_V: Numbers of examples that only the clean model gets right, and only each variant.
     """
-    return np.array(
-        [_binomial(min(int(lost), int(won)), int(lost + won)) for lost, won in zip(lost_V, won_V, strict=True)]
-    )
-
-
-def _binomial(fewer: int, count: int) -> float:
-    """Two-sided p-value of at most ``fewer`` successes in ``count`` fair draws; ``fewer`` is at most ``count / 2``."""
-    if count == 0:
-        return 1.0
-    # scipy.stats.binomtest differs by up to 4e-13, which would change recorded p-values.
-    terms = [
-        math.exp(math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) - count * math.log(2))
-        for k in range(fewer + 1)
-    ]
-    return min(1.0, 2 * math.fsum(terms))
+    p_V = np.ones(len(lost_V))
+    for variant, (lost, won) in enumerate(zip(lost_V.tolist(), won_V.tolist(), strict=True)):
+        count = lost + won
+        # scipy.stats.binomtest differs by up to 4e-13, which would change recorded p-values.
+        terms = [
+            math.exp(math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) - count * math.log(2))
+            for k in range(min(lost, won) + 1)
+        ]
+        p_V[variant] = min(1.0, 2 * math.fsum(terms))
+    return p_V
 
 
 def swap_test(metric: Metric, paired: PairedPredictions, permutations: int, generator: np.random.Generator) -> Array:

@@ -337,7 +337,7 @@ def _replaced(
         real_BS: Which tokens are not padding.
         edits: Edits of one layer.
         source: The source of the replacements.
-        map_of: Maps a head to its attention map, ``[B, Q, K]``, for modes that need maps.
+        map_of: Maps a head to its attention map, ``[B, 1, Q, K]``, for modes that need maps.
         barred_BS: Mask of the tokens of ``away_from``.
     """
     # Not in place, because autograd and other hooks also read the outputs.
@@ -356,7 +356,7 @@ def _replaced(
             None if value_BS1d is None else partial(mean_over_real, value_BS1d, real_BS),
             real_BS,
             value_BS1d,
-            None if map_of is None else partial(_of_one_head, map_of, edit.head),
+            None if map_of is None else partial(map_of, edit.head),
             barred_BS,
             None
             if constants_LHd is None or not mode.needs & OF_CONSTANTS
@@ -366,10 +366,6 @@ def _replaced(
         # Maps and constants are float32 even under autocast, but the projection expects its own precision.
         result_BSHd[:, :, head] = mode.replacement(heads).to(output_BSHd.dtype)
     return result_BSHd
-
-
-def _of_one_head(map_of: Callable[[int], Tensor], head: int) -> Tensor:
-    return map_of(head)[:, None]
 
 
 @contextmanager
@@ -423,7 +419,7 @@ def _keeping_maps(encoder: Encoder, maps: dict[int, Callable[[int], Tensor]]) ->
 
     def keep(site: AttentionSite, map_BHQK: Tensor) -> None:
         map_BHQK = map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32))
-        maps[id(site.module)] = lambda head: map_BHQK[:, head]
+        maps[id(site.module)] = lambda head: map_BHQK[:, head : head + 1]
 
     with (
         listening(encoder, listen)
@@ -434,7 +430,7 @@ def _keeping_maps(encoder: Encoder, maps: dict[int, Callable[[int], Tensor]]) ->
 
 
 def _map_of_head(call: AttentionCall, head: int) -> Tensor:
-    return call.attention_BHQK(slice(head, head + 1))[:, 0]
+    return call.attention_BHQK(slice(head, head + 1))
 
 
 @contextmanager
