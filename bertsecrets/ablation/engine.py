@@ -70,6 +70,8 @@ class Engine:
             :func:`bertsecrets.attention.override.override`.
         max_tokens: Limit on the number of tokens (rows times length) in one pass through a layer; None for the device's
             default. Halved, with a warning, if memory runs out.
+        outcome: For modules whose pass may do more than its encoder's: maps the arguments of a pass to its answers
+            ``[B, C]``, logits or one number per example, with one whole pass for each variant. None for the model's.
 
     Raises:
         UserError: If the plan is for a model of another size, the model has pruned heads or no classification head,
@@ -78,7 +80,13 @@ class Engine:
     """
 
     def __init__(
-        self, model: nn.Module, plan: Plan, *, constants_LHd: Tensor | None = None, max_tokens: int | None = None
+        self,
+        model: nn.Module,
+        plan: Plan,
+        *,
+        constants_LHd: Tensor | None = None,
+        max_tokens: int | None = None,
+        outcome: Callable[[Mapping[str, Any]], Tensor] | None = None,
     ) -> None:
         self.encoder = describe(model)
         self.head: TaskHead = SEQUENCE
@@ -92,7 +100,8 @@ class Engine:
         if max_tokens is None:
             max_tokens = TOKENS_ON_CPU if self.device.type == "cpu" else TOKENS_ON_ACCELERATOR
         self.max_tokens = max_tokens
-        self.shares = shares_passes(self.encoder, plan)
+        self.outcome = outcome
+        self.shares = outcome is None and shares_passes(self.encoder, plan)
         if not continues(self.encoder):
             _log.warning(
                 f"Passes of model type '{self.encoder.base.config.model_type}' cannot start at a given layer, so "
@@ -256,6 +265,8 @@ class Engine:
 
     def answers(self, inputs: Mapping[str, Any], label_B: Tensor | None) -> Tensor:
         """Answers ``[B, F]`` from one whole pass."""
+        if self.outcome is not None:
+            return self.outcome(inputs)
         return self.head.answers(self.head.output(self.encoder.model, inputs, label_B), label_B)
 
     def replaced(
@@ -291,24 +302,6 @@ class Engine:
         constants_Hd = None if constants_LHd is None else constants_LHd[layer].to(output_RSHd)
         heads = Heads(layer, output_RSHd, values, constants_Hd=constants_Hd, donated_BSHd=donated_RSHd)
         return self.mode.replacement(heads)
-
-
-class OutcomeEngine(Engine):
-    """The same for any module, whose pass may do more than its encoder's: one whole pass for each variant.
-
-    Args:
-        outcome: Maps the arguments of a pass to its answers ``[B, C]``: logits, or one number per example.
-    """
-
-    def __init__(
-        self, outcome: Callable[[Mapping[str, Any]], Tensor], model: nn.Module, plan: Plan, **options: Any
-    ) -> None:
-        super().__init__(model, plan, **options)
-        self.outcome = outcome
-        self.shares = False
-
-    def answers(self, inputs: Mapping[str, Any], label_B: Tensor | None) -> Tensor:
-        return self.outcome(inputs)
 
 
 def continues(encoder: Encoder) -> bool:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
-from bertsecrets.ablation.engine import Engine, OutcomeEngine
+from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.outcomes import Collected, Outcomes, check_finite
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
@@ -47,8 +46,7 @@ def exact_sweep(
         UserError: If an example has no label, logits are not finite, or the plan does not fit the model.
     """
     replacements = replacements or Replacements()
-    make: Callable[..., Engine] = Engine if outcome is None else partial(OutcomeEngine, outcome)
-    engine = make(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
+    engine = Engine(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens, outcome=outcome)
     collected = Collected(plan).to(engine.device)
     finished = store.of(model, plan)
     for on_host in batches:

@@ -56,6 +56,13 @@ def check_attention(model: nn.Module) -> SelfCheck:
         UserError: If a check fails.
     """
     encoder = describe(model)
+    for name, weight in encoder.model.named_parameters():
+        wrong = weight.numel() - int(weight.isfinite().sum())
+        if wrong:
+            raise UserError(
+                f"The weights of {_name(encoder)} contain NaN or infinity, first in {name} ({wrong:,} of "
+                f"{weight.numel():,} numbers); give another checkpoint, or fine-tune again with a lower learning rate."
+            )
     with evaluating(encoder.model):
         return _check(encoder)
 
@@ -116,7 +123,6 @@ def check_wrapper(model: nn.Module, inputs: Mapping[str, Tensor], logits_BC: Ten
 
 
 def _check(encoder: Encoder) -> SelfCheck:
-    _check_weights(encoder)
     inputs = _batch(encoder)
     real_BS = inputs["attention_mask"].bool()
     logits_BC = _logits(encoder, inputs)
@@ -158,16 +164,6 @@ def _check(encoder: Encoder) -> SelfCheck:
                 "heads cannot be evaluated; report the model type."
             )
     return SelfCheck(watched, padding, tuple(moved))
-
-
-def _check_weights(encoder: Encoder) -> None:
-    for name, weight in encoder.model.named_parameters():
-        wrong = weight.numel() - int(weight.isfinite().sum())
-        if wrong:
-            raise UserError(
-                f"The weights of {_name(encoder)} contain NaN or infinity, first in {name} ({wrong:,} of "
-                f"{weight.numel():,} numbers); give another checkpoint, or fine-tune again with a lower learning rate."
-            )
 
 
 def _name(encoder: Encoder) -> str:
