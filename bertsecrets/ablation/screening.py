@@ -7,7 +7,7 @@ in fp32.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -97,10 +97,6 @@ class Screening:
     pilot: int = PILOT
     precision: Precision = FP32
     bf16_reach: float = BF16_REACH
-
-
-COUNTS = tuple(field.name for field in fields(Screened) if field.type is int and field.name not in ("bound", "each"))
-"""Counts that add up over the parts of a sweep."""
 
 
 def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
