@@ -5,25 +5,30 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from bertsecrets.ablation.replacements import check_embedder_mode
+from bertsecrets.ablation.sweep import SIMILAR_GROUPS, DisableAnalysis
 from bertsecrets.cli.build import begin, check_model, check_trainer, make_callbacks, make_watcher, run_folder
 from bertsecrets.cli.finish import finish, open_trainer
 from bertsecrets.cli.rows import record_rows
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, ModelSettings, read_analyze
-from bertsecrets.cli.similarity import embedder_settings
+from bertsecrets.cli.targets import load_target, make
+from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.keys import ViewKeys
 from bertsecrets.measures.base import Need
+from bertsecrets.measures.capture import CaptureAnalysis
 from bertsecrets.models.checkpoint import OUTPUTS, Checkpoint, initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_vocabulary, load_masked_lm, load_model
 from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
-from bertsecrets.models.sentence_embedder import SentenceEmbedder
+from bertsecrets.models.sentence_embedder import SentenceEmbedder, embedder_spec, is_embedder_folder, is_setfit_folder
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.results.config_copy import plain, write_config
@@ -202,3 +207,78 @@ def _without_origin(settings: AnalyzeSettings) -> AnalyzeSettings:
     if compared:
         rank_zero_warn(f"{unknown}, so {' and '.join(compared)} is left out; {known}.")
     return replace(settings, measures=kept)
+
+
+def embedder_settings(settings: AnalyzeSettings) -> AnalyzeSettings | None:
+    """The settings with which a sentence-embedding model is analysed; None if the checkpoint is another model.
+
+    What reads no labels, such as measures, is taken of each sentence by itself. Without an analysis, every head and
+    layer is disabled.
+
+    Raises:
+        UserError: If such a model cannot be analysed in this way, or its folder cannot be read.
+    """
+    checkpoint = settings.keys.checkpoint
+    if checkpoint in (None, INITIAL):
+        return None
+    path = find_checkpoint(str(checkpoint), settings.model.revision)
+    if not path.is_dir() or not is_embedder_folder(path):
+        return None
+    callbacks = dict(settings.callbacks)
+    kinds: dict[str, Any] = {name: load_target(f"analysis.{name}", section) for name, section in callbacks.items()}
+    only_drift = [measure.name for measure in settings.measures] == ["drift"] and settings.keys.reference is None
+    if only_drift and {*kinds.values()} <= {CaptureAnalysis}:
+        # The default measures compare with a pretrained model, which such a folder does not name.
+        callbacks["disable"] = {"_target_": f"{DisableAnalysis.__module__}.{DisableAnalysis.__name__}"}
+        kinds["disable"] = DisableAnalysis
+    judging = [name for name, kind in kinds.items() if getattr(kind, "without_labels", "")]
+    spec = embedder_spec(path).model_copy(update={"family": settings.model.family})
+    if not judging:
+        return replace(settings, model=spec, task=settings.task.without_labels)
+    _check_task(settings.task, str(checkpoint), is_setfit_folder(path))
+    for name in judging:
+        if kinds[name] is not DisableAnalysis:
+            raise UserError(
+                f"analysis.{name} is not available for a sentence-embedding model; choose analysis=disable, "
+                "disable_heads, disable_layers or disable_groups, or measures, e.g. measure=[entropy]."
+            )
+        _check_sweep(settings, make(callbacks[name], ablation=settings.ablation))
+    # Maps are of single sentences, and the sets are of pairs.
+    kept = {name: section for name, section in callbacks.items() if kinds[name] is not CaptureAnalysis}
+    return replace(settings, model=spec, callbacks=kept, measures=())
+
+
+def _check_task(task: Task, checkpoint: str, is_setfit: bool) -> None:
+    """Raise UserError if a task does not judge sentence-embedding models."""
+    if task.is_regression and task.texts == 2:
+        return
+    what = "is a sentence-embedding model"
+    if is_setfit:
+        what = (
+            "is a SetFit model, whose head is a pickle that could run any code and is not read; its body is a "
+            "sentence-embedding model"
+        )
+    raise UserError(
+        f"'{checkpoint}' {what}, which task '{task.name}' cannot judge: it has no similarity scores of sentence pairs; "
+        "choose task=stsb or task=demo_similarity, or measure its heads, e.g. measure=[entropy]."
+    )
+
+
+def _check_sweep(settings: AnalyzeSettings, sweep: DisableAnalysis) -> None:
+    """Raise UserError if a sweep is not available for a sentence-embedding model."""
+    ablation = settings.ablation
+    check_embedder_mode(ablation)
+    screened = ablation.sweep == "screened" or ablation.precision is not None
+    if screened or ablation.budget is not None or ablation.plan_only:
+        raise UserError(
+            "Screened, budgeted and plan-only sweeps are not available for a sentence-embedding model; remove "
+            "ablation.sweep, ablation.precision, ablation.budget and ablation.plan_only."
+        )
+    if SIMILAR_GROUPS in sweep.plans:
+        raise UserError("Groups of heads with similar maps are not available for a sentence-embedding model.")
+    for measure in settings.measures:
+        if measure.name != "drift":
+            raise UserError(
+                f"measure={measure.name} of a sentence-embedding model is taken of single sentences, and heads are "
+                "judged by pairs; run one command for each."
+            )

@@ -40,13 +40,11 @@ from bertsecrets.sweeps.hydra_arguments import (
     without_hydra,
 )
 from bertsecrets.sweeps.job import start_job
-from bertsecrets.sweeps.job_processes import end_at_once, end_with_parent
+from bertsecrets.sweeps.job_processes import LostProcessError, end_at_once, end_with_parent
 from bertsecrets.sweeps.output_folder import cannot_write, claimed
 from bertsecrets.sweeps.run_folder import exclusive_run, report_failure
-from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.signals import Interrupted
-from bertsecrets.sweeps.slurm import rejection, wait_for_other_jobs
-from bertsecrets.sweeps.sweep import FAILED, JobRecord, Sweep, open_sweep
+from bertsecrets.sweeps.sweep import FAILED, JobRecord, Sweep, open_sweep, rejection, wait_for_other_jobs
 from bertsecrets.sweeps.trust import may_be_given_again
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.cli.settings import check_settings
-from bertsecrets.cli.trainer_settings import SET_BY_THE_PROGRAM, trainer_arguments
+from bertsecrets.cli.targets import SET_BY_THE_PROGRAM, trainer_arguments
 from bertsecrets.errors import UserError, choices
 from bertsecrets.keys import COMMANDS
 from bertsecrets.results.config_copy import plain

@@ -34,7 +34,7 @@ from bertsecrets.results.files import write_parquet
 from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores, SetScores
-from bertsecrets.sweeps.run_processes import watched
+from bertsecrets.sweeps.job_processes import watched
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.cli.targets import accepted_arguments, check_arguments, is_of_this_package, load_target, make
-from bertsecrets.cli.trainer_settings import read_trainer
+from bertsecrets.cli.targets import (
+    accepted_arguments,
+    check_arguments,
+    is_of_this_package,
+    load_target,
+    make,
+    read_trainer,
+)
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.framenet.source import FrameNetSource
 from bertsecrets.data.sources import SourceConfig, check_controls, has_gold_words

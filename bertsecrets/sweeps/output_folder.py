@@ -48,8 +48,17 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
     _works = False
 
     def needs_nothing() -> bool:
-        # Resuming rewrites a file that was changed.
-        return has_finished(folder) if resume else not overwrite and is_finished(folder, config)
+        if resume:
+            # Resuming rewrites a file that was changed.
+            return has_finished(folder)
+        if overwrite or (folder / SWEEP_FILE).exists():
+            return False
+        try:
+            finished = read_finished(folder)
+            return finished is not None and finished.key == run_key(config)
+        except (ValueError, UserError):
+            # A file was changed or lost, or the analysed checkpoint is gone.
+            return False
 
     if needs_nothing():
         yield False
@@ -142,18 +151,6 @@ def _difference(folder: Path, config: Mapping[str, Any]) -> str:
     if isinstance(config.get("checkpoint"), str):
         return f"with another checkpoint or other rows (the checkpoint or {named} has changed since)"
     return f"with other rows ({named} has changed since)"
-
-
-def is_finished(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Whether a folder contains this run, finished and unchanged in settings, code and inputs."""
-    if (folder / SWEEP_FILE).exists():
-        return False
-    try:
-        finished = read_finished(folder)
-        return finished is not None and finished.key == run_key(config)
-    except (ValueError, UserError):
-        # A file was changed or lost, or the analysed checkpoint is gone.
-        return False
 
 
 def _cannot_use(folder: Path, error: OSError) -> UserError:

@@ -4,8 +4,10 @@ import json
 import logging
 import math
 import os
+import re
 import secrets
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -372,3 +374,43 @@ def _read(folder: Path) -> dict[str, Any] | None:
     arguments = content["arguments"]
     are_texts = isinstance(arguments, list) and all(isinstance(argument, str) for argument in arguments)
     return content if are_texts else None
+
+
+_PAUSE_S = 5
+"""Seconds between queue checks."""
+
+
+def rejection(error: BaseException, folder: Path) -> str | None:
+    """The message for jobs that Slurm rejects, for example an unknown partition; None for any other error.
+
+    Args:
+        error: What a launcher raised.
+        folder: Folder of the sweep.
+    """
+    if type(error).__name__ != "FailedJobError":
+        return None
+    # One line per reason; the last only says that submission failed.
+    reasons = [line.removeprefix("sbatch: error:").strip() for line in str(error).splitlines() if line.strip()]
+    return (
+        f"Slurm rejected the jobs ({'; '.join(reasons)}); change the launcher's options, such as partition or mem_gb: "
+        f"{resume_command(folder)} hydra.launcher.<option>=<value>."
+    )
+
+
+def wait_for_other_jobs(error: BaseException) -> bool:
+    """Wait for the rest of an array if submitit gave up on a job that left no result; return whether it did.
+
+    Args:
+        error: What a launcher raised.
+    """
+    if type(error).__name__ != "UncompletedJobError":
+        return False
+    waiting_job = re.search(r"Job (\d+)", str(error))
+    while waiting_job is not None:
+        command = ["squeue", "--noheader", f"--jobs={waiting_job[1]}"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        # Slurm forgets jobs a few minutes after they end.
+        if answer.returncode or not answer.stdout.strip():
+            break
+        time.sleep(_PAUSE_S)
+    return True

@@ -15,7 +15,7 @@ from cli.test_command_line import parsed
 from bertsecrets.cli.arguments import check_model_name, check_words, parse, with_new_keys
 from bertsecrets.cli.composition import check
 from bertsecrets.cli.help import first_sentence, help_text
-from bertsecrets.cli.trainer_settings import trainer_arguments
+from bertsecrets.cli.targets import trainer_arguments
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
 

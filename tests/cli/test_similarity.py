@@ -16,8 +16,8 @@ from transformers import AutoModel, AutoTokenizer
 import bertsecrets as bs
 import bertsecrets.cli.run_settings
 from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.cli.analyze import embedder_settings
 from bertsecrets.cli.settings import read_analyze
-from bertsecrets.cli.similarity import embedder_settings
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError

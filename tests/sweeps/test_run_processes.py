@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bertsecrets.errors import UserError
-from bertsecrets.sweeps import run_processes
-from bertsecrets.sweeps.run_processes import LostProcessError, watched
+from bertsecrets.sweeps import job_processes
+from bertsecrets.sweeps.job_processes import LostProcessError, watched
 
 
 def sleeping() -> "subprocess.Popen[bytes]":
@@ -57,7 +57,7 @@ def test_a_block_that_succeeds_leaves_the_other_processes_alone(tmp_path: Path) 
 
 def _hang(folder: Path, output: Path) -> None:
     sys.stderr = output.open("w")
-    run_processes._GRACE_S = 0.3
+    job_processes._REPORT_S = 0.3
     with watched(folder) as others:
         others.append(sleeping())
         others[0].kill()

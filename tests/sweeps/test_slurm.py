@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsecrets.sweeps.slurm import rejection, wait_for_other_jobs
+from bertsecrets.sweeps.sweep import rejection, wait_for_other_jobs
 
 
 def programs(folder: Path, **scripts: str) -> str:
@@ -25,7 +25,7 @@ def test_the_other_jobs_of_an_array_are_waited_for(tmp_path: Path, monkeypatch: 
     # Each look at the queue sees one job less.
     queue = f'#!/bin/sh\n[ "$2" = --jobs=31 ] || exit 2\ncat {left}\nread jobs < {left}; echo "${{jobs#x}}" > {left}\n'
     monkeypatch.setenv("PATH", programs(tmp_path / "bin", squeue=queue))
-    monkeypatch.setattr("bertsecrets.sweeps.slurm._PAUSE", 0)
+    monkeypatch.setattr("bertsecrets.sweeps.sweep._PAUSE_S", 0)
     assert wait_for_other_jobs(UncompletedJobError("Job 31_1 (task: 0) has not produced any output"))
     assert not left.read_text().strip()
     assert not wait_for_other_jobs(RuntimeError("Job 31_1 is bad"))
