@@ -30,8 +30,7 @@ from bertsecrets.attention.parts import Rows, check_parts, left_out, skip, witho
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe, evaluating
 from bertsecrets.models.families.base import AttentionSite
-from bertsecrets.task_heads.base import TaskHead, wide
-from bertsecrets.task_heads.places import taken
+from bertsecrets.task_heads.base import TaskHead, taken, wide
 from bertsecrets.task_heads.sequence import SEQUENCE
 
 _log = logging.getLogger(__name__)

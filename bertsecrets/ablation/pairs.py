@@ -23,8 +23,7 @@ from bertsecrets.attention.gradients import mean_over_real, output_gradients, re
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast, Encoder, evaluating
-from bertsecrets.task_heads.base import wide
-from bertsecrets.task_heads.places import first_places
+from bertsecrets.task_heads.base import first_places, wide
 
 
 class Pairs:

@@ -18,8 +18,7 @@ from bertsecrets.attention.hooks import at_inputs, eager_execution, keeping_valu
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, same_logits
 from bertsecrets.models.families.base import AttentionSite
-from bertsecrets.task_heads.base import output_of
-from bertsecrets.task_heads.places import taken
+from bertsecrets.task_heads.base import output_of, taken
 
 Finish = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """Maps the output of the last layer, the mask of real tokens and the labels to the output of a task head."""

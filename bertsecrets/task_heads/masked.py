@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from bertsecrets.errors import UserError
+from bertsecrets.task_heads.base import PlaceHead, labelled_places
 from bertsecrets.task_heads.labels import IGNORED, MASKED
 from bertsecrets.task_heads.metric import Metric, ratio
-from bertsecrets.task_heads.places import PlaceHead, labelled_places
 
 _SHARE = 0.15
 _MASKED, _REPLACED = 0.8, 0.1

@@ -9,9 +9,8 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from bertsecrets.errors import UserError
-from bertsecrets.task_heads.base import TaskHead, wide
+from bertsecrets.task_heads.base import TaskHead, first_places, wide
 from bertsecrets.task_heads.metric import Array, Metric, f1, mean_of_first
-from bertsecrets.task_heads.places import first_places
 
 _NO_SPREAD = 1e-15
 """Largest product of the spreads of labels and predictions, up to rounding, if one of them is constant."""

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from bertsecrets.task_heads.base import PlaceHead, labelled_places
 from bertsecrets.task_heads.labels import IGNORED, PREFIXES, TOKENS, parts_of_tag
 from bertsecrets.task_heads.metric import Metric, f1, ratio
-from bertsecrets.task_heads.places import PlaceHead, labelled_places
 
 _O, _B, _I, _E, _S = range(len(PREFIXES))
 

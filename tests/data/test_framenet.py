@@ -12,8 +12,7 @@ from data.framenet_folder import FRAMES, REMAINING, UNITS, write_framenet
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameNetFiles, FrameRoles, Span
-from bertsecrets.data.framenet.selection import Filters, select
-from bertsecrets.data.framenet.source import FrameNetSource, read_published
+from bertsecrets.data.framenet.source import Filters, FrameNetSource, read_published, select
 from bertsecrets.errors import UserError
 from bertsecrets.results import progress
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from bertsecrets.attention.watch import capture
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Matching
-from bertsecrets.data.framenet.selection import Selection
-from bertsecrets.data.framenet.source import FrameNetSource
+from bertsecrets.data.framenet.source import FrameNetSource, Selection
 from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.errors import UserError

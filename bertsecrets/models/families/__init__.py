@@ -11,13 +11,12 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.models.families.albert import Albert
 from bertsecrets.models.families.base import Family
 from bertsecrets.models.families.bert import Bert, BigBird, Luke, MegatronBert, MobileBert, PreNorm, RemBert, RoFormer
-from bertsecrets.models.families.convbert import ConvBert
 from bertsecrets.models.families.deberta import Deberta, DebertaV2
 from bertsecrets.models.families.distilbert import DistilBert
-from bertsecrets.models.families.longformer import Longformer
 from bertsecrets.models.families.modernbert import ModernBert
 from bertsecrets.models.families.mpnet import MPNet
 from bertsecrets.models.families.rotary import EuroBert, JinaV3, NomicBert
+from bertsecrets.models.families.unsupported import ConvBert, Longformer
 
 _ADAPTERS: tuple[Family, ...] = (
     Bert(),

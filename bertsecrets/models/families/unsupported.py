@@ -1,4 +1,4 @@
-"""ConvBERT, which is not supported: its convolutions read padding."""
+"""Families that are not supported: Longformer attends within windows, and ConvBERT's convolutions read padding."""
 
 from collections.abc import Sequence
 
@@ -19,4 +19,16 @@ class ConvBert(Family):
             "ConvBERT convolves each token with its neighbours, including padding, so its output for a text depends "
             "on the longest text of the batch and heads cannot be evaluated; give an encoder without convolutions, "
             "such as ELECTRA."
+        )
+
+
+class Longformer(Family):
+    """Each token attends to a window around it and to a few global tokens."""
+
+    model_types = ("longformer",)
+
+    def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
+        raise UserError(
+            "Longformer attends within windows, so its heads have no map over all tokens; give an encoder with full "
+            "attention, such as ModernBERT for texts of up to 8,192 tokens."
         )
