@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,26 +32,14 @@ _MODES = ("uniform", "zero")
 """Modes that need no statistics of the data."""
 
 
-@dataclass(frozen=True)
-class CloserLook:
-    """What a run's page shows beyond the table of its sweep.
-
-    Args:
-        together: The score without all heads that can be spared, by metric.
-        telling: The example that each head, by layer and head, affects most.
-    """
-
-    together: Sequence[Together] = ()
-    telling: Mapping[tuple[int, int], TellingExample] = field(default_factory=dict)
-
-
 def look_closer(
     context: Context, outcomes: Outcomes, settings: AblationSettings, rows: Sequence[Mapping[str, Any]]
-) -> CloserLook:
-    """Look closer at the heads of a sweep; every process runs the model over all examples of the sweep.
+) -> tuple[list[Together], dict[tuple[int, int], TellingExample]]:
+    """What a run's page shows beyond the table of its sweep: the score without all heads that can be spared, by metric,
+    and the example that each head, by layer and head, affects most.
 
-    Empty unless the sweep is the last of a run and disables heads one at a time in a model that answers for each text
-    by itself.
+    Every process runs the model over all examples of the sweep. Empty unless the sweep is the last of a run and
+    disables heads one at a time in a model that answers for each text by itself.
 
     Args:
         context: The model that was swept.
@@ -63,7 +50,7 @@ def look_closer(
     heads = [row for row in rows if row["kind"] == HEAD.name]
     stored = context.last and context.output is not None and context.source is not None
     if not heads or not stored or isinstance(context.model, SentenceEmbedder):
-        return CloserLook()
+        return [], {}
     position_of = {example.index: position for position, example in enumerate(context.split.examples)}
     positions = [position_of[index] for index in outcomes.index_N.tolist()]
     verdicts = joint_verdicts(heads)
@@ -71,7 +58,7 @@ def look_closer(
     together: list[Together] = []
     if outcomes.plan.mode in _MODES and len(spared) > 1:
         together = _together(context, outcomes, positions, spared, settings)
-    return CloserLook(together, _telling(context, outcomes, positions))
+    return together, _telling(context, outcomes, positions)
 
 
 def most_changed(outcomes: Outcomes, task: Task, length_N: Tensor) -> Tensor:

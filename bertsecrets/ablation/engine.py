@@ -94,7 +94,23 @@ class Engine:
         self.mode = find_mode(plan.mode)
         self.pass_type: type[EnginePass] = EnginePass
         self.constants_LHd = constants_LHd
-        _check(self.encoder, plan, constants_LHd)
+        layers, heads = self.encoder.num_layers, self.encoder.num_heads
+        if (plan.num_layers, plan.num_heads) != (layers, heads):
+            raise UserError(
+                f"The plan is for {plan.num_layers} layers of {plan.num_heads} heads, but the model has {layers} "
+                f"layers of {heads}; make the plan for this model."
+            )
+        width = heads * self.encoder.head_dim
+        for layer, site in enumerate(self.encoder.sites):
+            if site.projection is not None and site.projection.in_features != width:
+                raise UserError(
+                    f"The heads of layer {layer} have {site.projection.in_features} outputs in total instead of "
+                    f"{width}, so heads were pruned or merged; disable heads of the model before pruning."
+                )
+        if any(variant.parts for variant in plan.variants):
+            check_parts(self.encoder)
+        if self.mode.needs & OF_CONSTANTS:
+            check_constants(self.encoder, self.mode, constants_LHd)
         self.device = next(self.encoder.base.parameters()).device
         if max_tokens is None:
             max_tokens = TOKENS_ON_CPU if self.device.type == "cpu" else TOKENS_ON_ACCELERATOR
@@ -347,26 +363,6 @@ def shares_passes(encoder: Encoder, plan: Plan) -> bool:
     of single tokens.
     """
     return continues(encoder) and not find_mode(plan.mode).needs & PER_TOKEN
-
-
-def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
-    if (plan.num_layers, plan.num_heads) != (encoder.num_layers, encoder.num_heads):
-        raise UserError(
-            f"The plan is for {plan.num_layers} layers of {plan.num_heads} heads, but the model has "
-            f"{encoder.num_layers} layers of {encoder.num_heads}; make the plan for this model."
-        )
-    for layer, site in enumerate(encoder.sites):
-        width = encoder.num_heads * encoder.head_dim
-        if site.projection is not None and site.projection.in_features != width:
-            raise UserError(
-                f"The heads of layer {layer} have {site.projection.in_features} outputs in total instead of {width}, "
-                "so heads were pruned or merged; disable heads of the model before pruning."
-            )
-    if any(variant.parts for variant in plan.variants):
-        check_parts(encoder)
-    mode = find_mode(plan.mode)
-    if mode.needs & OF_CONSTANTS:
-        check_constants(encoder, mode, constants_LHd)
 
 
 class EnginePass:

@@ -58,7 +58,7 @@ class AblationSettings(Settings):
         audit: Share of the inactive pairs that a screened sweep evaluates as well, chosen at random.
         precision: Precision of a screened sweep: ``bf16-mixed``, with pairs far from a change of prediction in bf16
             (this makes the sweep a screened one); ``32-true``, all pairs in the trainer's precision; None to choose by
-            processor (:func:`bertsecrets.ablation.arithmetic.prefers_bf16`), but ``32-true`` in sweeps of some layers.
+            processor (:func:`bertsecrets.ablation.arithmetic.prefers_bf16`).
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
         plan_only: Only print what the sweep would cost and could show.
         margin: The largest acceptable loss, in points (hundredths of the score): a head, layer or group is dispensable

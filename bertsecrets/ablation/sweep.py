@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from bertsecrets.ablation.arithmetic import by_onednn, why_not_bf16
-from bertsecrets.ablation.closer_look import CloserLook, look_closer
+from bertsecrets.ablation.closer_look import look_closer
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.forecast import Decision, check_bf16, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import (
@@ -45,7 +45,7 @@ from bertsecrets.ablation.replacements import DISABLING, check_references, prepa
 from bertsecrets.ablation.rows import Disabling, Power, Swept
 from bertsecrets.ablation.screening import Screening, screened_sweep, why_not
 from bertsecrets.ablation.seeds import sweep_of
-from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
+from bertsecrets.ablation.settings import BF16, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
@@ -69,8 +69,6 @@ _log = logging.getLogger(__name__)
 
 _TIMES = (1, 1.5, 2, 3, 4, 8, 16)
 """Sizes of the sweeps simulated after each sweep, in about a second; the first of a plan's, for the same numbers."""
-
-_DECISION = TypeAdapter(Decision)
 
 _HOW_MUCH = Meaning(conditions="alone")
 
@@ -136,18 +134,16 @@ class Judged:
             found.append(Power(outcomes.plan.mode, **plan_power(pilot, times=_TIMES).record()))
         return found
 
-    def findings(
-        self, stage: str, look: Callable[[Sequence[Mapping[str, Any]]], CloserLook] = lambda rows: CloserLook()
-    ) -> Findings:
+    def findings(self, stage: str, context: Context | None = None) -> Findings:
         """Everything that is written to a run's folder: grids, rows, the ablation table and the outcomes.
 
         Args:
             stage: As in :meth:`beside`.
-            look: Maps the rows of the ablation table to what else a page shows of single heads.
+            context: The model, for what else a page shows of single heads; None for nothing.
         """
         rows, mode = self.rows({}), self.outcomes.plan.mode
         grids = judged_grids(self.outcomes.plan, rows)
-        closer = look(rows)
+        together, telling = ([], {}) if context is None else look_closer(context, self.outcomes, self.settings, rows)
 
         def finish(run: Run, stage: str, step: int) -> None:
             identity: dict[str, Any] = {"run": run.name, "model": run.model, "task": run.task, "init": run.init}
@@ -156,13 +152,13 @@ class Judged:
                 run.ablation_path
             )
             self.outcomes.write(run.outcomes_path(stage, step, mode), self.task)
-            if closer.telling:
-                write_telling(run.folder / "ablation", closer.telling)
+            if telling:
+                write_telling(run.folder / "ablation", telling)
 
         return Findings(
             Disabling(tuple(column for grid in grids for column in grid.described)),
             grids,
-            [*self.beside(rows, stage), *closer.together],
+            [*self.beside(rows, stage), *together],
             # Sweeps at the same step may differ in their mode.
             equal={"mode": mode},
             tracked=judged_grids(self.outcomes.plan, rows, tracked=True),
@@ -325,7 +321,7 @@ class DisableAnalysis(Analysis):
     def run(self, context: Context) -> Iterator[Findings]:
         judged = self.judged(context)
         if judged is not None:
-            yield judged.findings(context.stage, partial(look_closer, context, judged.outcomes, self.settings))
+            yield judged.findings(context.stage, context)
             moved = cosine_change(judged.outcomes) if isinstance(context.model, SentenceEmbedder) else None
             if moved is not None:
                 yield Findings(CosineChange(), [moved])
@@ -385,17 +381,14 @@ class DisableAnalysis(Analysis):
     def _decide(self, context: Context, plan: Plan, store: Store, fp32: Autocast) -> Decision | None:
         """How to sweep, logged in one line, or None for not at all; a resumed sweep continues as it began."""
         settings = self.settings
-        # Parts of one plan must be of the same kind, as must the sweeps of one training run; bf16 is for screened
-        # sweeps only.
+        # The sweeps of one training run must be of the same kind; bf16 is for screened sweeps only.
         implied = "screened" if settings.precision == BF16 else None
-        of_finished = context.stage == CHECKPOINT and settings.layer is None
-        wish = settings.sweep or implied or (None if of_finished or self.limit is not None else "exact")
+        free = context.stage == CHECKPOINT or self.limit is not None
+        wish = settings.sweep or implied or (None if free else "exact")
         wishes = ("decision", wish, settings.budget, settings.precision)
         begun = store.get(*wishes)
-        decision = None if begun is None else _DECISION.validate_python(begun)
-        # Parts of one plan may run on different machines, but must share one precision.
-        alike = FP32 if settings.layer is not None else None
-        precision = settings.precision or alike if decision is None else decision.precision
+        decision = None if begun is None else Decision(**begun)
+        precision = settings.precision if decision is None else decision.precision
         predicted = forecast(context, plan, settings, precision, fp32)
         budget = None if settings.budget is None else seconds_of(settings.budget)
         if decision is None:

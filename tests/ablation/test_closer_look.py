@@ -64,10 +64,12 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
 
     settings = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100})
     with evaluating(model), torch.no_grad():
-        look = look_closer(Context.of_data(model, data, output=run), outcomes, settings, run.ablation_table().rows())
+        closer, telling = look_closer(
+            Context.of_data(model, data, output=run), outcomes, settings, run.ablation_table().rows()
+        )
     row = disabled.any_row
-    run.write_rows(ABLATION, row["stage"], row["step"], look.together)
-    write_telling(run.folder / "ablation", look.telling)
+    run.write_rows(ABLATION, row["stage"], row["step"], closer)
+    write_telling(run.folder / "ablation", telling)
 
     together = next(row for row in found(run, Together) if row.metric == "accuracy")
     assert together.heads == " ".join(f"{layer}-{head}" for layer, head in SPARED)
