@@ -16,23 +16,23 @@ from shared import made_once, session_folder
 ROOT = Path(__file__).resolve().parent
 
 LONGEST = (
+    "tests/test_golden.py",
     "tests/callbacks/test_own_modules.py",
-    "tests/sweeps/test_sweep.py",
     "tests/cli/test_runs.py",
+    "tests/papers/test_paper_pages.py",
+    "tests/sweeps/test_sweep.py",
     "tests/cli/test_kinds.py",
+    "tests/callbacks/test_huggingface.py",
+    "tests/reporting/test_comparison.py",
+    "tests/cli/test_agent.py",
+    "tests/contracts/test_presenters.py",
+    "tests/papers/test_statements.py",
+    "tests/task_heads/test_choice.py",
     "tests/cli/test_own_model.py",
     "tests/cli/test_disable.py",
-    "tests/faults/test_merges_and_comparisons.py",
+    "tests/contracts/test_analyses.py",
+    "tests/task_heads/test_naive_loop.py",
     "tests/faults/test_kills.py",
-    "tests/ablation/test_screening.py",
-    "tests/test_notebooks.py",
-    "tests/cli/test_new_measure.py",
-    "tests/cli/test_command_line.py",
-    "tests/ablation/test_engine.py",
-    "tests/callbacks/test_huggingface.py",
-    "tests/measures/test_frame_relations_runs.py",
-    "tests/cli/test_tracking.py",
-    "tests/reporting/test_comparison.py",
 )
 """The files that take longest, many of them with few tests."""
 

@@ -42,6 +42,7 @@ def analyse(rank: int, folder: Path) -> None:
     distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_model_count_each_example_once(tmp_path: Path) -> None:
     rows, grid = results(tiny_classifier())
     columns = ["baseline", "delta", "loss_change", "low_simultaneous", "high_simultaneous", "p_needed"]

@@ -144,22 +144,6 @@ def test_missing_files_and_packages_are_reported(tmp_path: Path, monkeypatch: py
         make_source(SourceConfig(root=str(tmp_path)), toy)
 
 
-def test_every_sentence_of_the_english_web_treebank(glue: Path) -> None:
-    root = glue.parent / "ud"
-    if not (root / "UD_English-EWT").is_dir():
-        pytest.skip("UD_English-EWT is not there")
-    examples = make_source(SourceConfig(root=str(root)), task("ud_ewt")).examples("validation")
-    assert len(examples) == 2001
-    words = [word for example in examples for word in example.annotations[0].words]
-    assert len(words) == 25147
-    assert all(
-        example.texts[0][word.start : word.end] == word.form
-        for example in examples
-        for word in example.annotations[0].words
-    )
-    assert sum(word.negation for word in words) > 200
-
-
 STANFORD = """\
 1\tJohn\t_\tNNP\tNNP\t_\t3\tposs\t_\t_
 2\t's\t_\tPOS\tPOS\t_\t1\tpossessive\t_\t_

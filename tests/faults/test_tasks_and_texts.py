@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 from collections.abc import Callable, Sequence
 from html import unescape
@@ -13,10 +12,8 @@ from faults.places import Arrange, both, write
 from faults.runner import Warm
 
 HEADER = "sentence\tlabel"
-JUNK = random.Random(0).randbytes(3000)
 DATA = {"data__root": "{folder}/data"}
 FRESH = {"checkpoint": "initial", "model": "folder", "model__path": "{model}", "task": "sst2", "data": "tsv", **DATA}
-MEBIBYTE = 1 << 20
 
 
 def sentences(count: int, label: int | None = None) -> list[str]:

@@ -54,34 +54,3 @@ def test_a_pipeline_annotates_a_task_and_the_original_definitions_run_on_it(
     # Absent ones count as 0, but negation's are disregarded.
     assert table.grid("features_kovaleva", "objects", "checkpoint", step)[2].min() == 100
     assert table.grid("features_kovaleva", "negation", "checkpoint", step)[2].max() < 100
-
-
-def test_a_treebank_is_analysed_without_scores(tiny_bert: Path, tmp_path: Path, glue: Path) -> None:
-    if not (glue.parent / "ud" / "UD_English-EWT").is_dir():
-        pytest.skip("UD_English-EWT is not there")
-    folder = tmp_path / "run"
-    given = small(
-        tiny_bert,
-        folder,
-        task="ud_ewt",
-        data__root=glue.parent / "ud",
-        checkpoint=tiny_bert,
-        data__limit_eval=120,
-        measure="[features,token_to_token]",
-        compare_with="[]",
-        report__figures="null",
-    )
-    given.append("+measure.features.features.adjectives={pos: [ADJ]}")
-    given.append("measure.features.features.objects=null")
-    # The encoder alone is in the folder: a task without labels needs no head.
-    run = door("analyze", *given)
-    assert run.returncode == 0, run.stderr[-2000:]
-    table = HeadTable.read(folder / "heads.parquet")
-    value_LH, _, count_LH = table.grid("features", "adjectives", "checkpoint", 0)
-    assert not table.steps("features", "objects", "checkpoint")
-    assert np.isfinite(value_LH).all()
-    assert 30 < count_LH.min() <= 120
-    assert (folder / "report.html").is_file()
-    assert not (folder / "predictions").exists()
-    for name in ("features_words", "token_to_token_cls", "token_to_token_beyond_position"):
-        assert (folder / "figures" / f"{name}.png").is_file()

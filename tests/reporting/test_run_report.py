@@ -2,7 +2,7 @@
 
 import json
 import math
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,9 @@ import yaml
 from reporting.finished_runs import make_run
 
 from bertsecrets.callbacks.gradient_flow import GradientFlow
-from bertsecrets.cli.finish import present
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid, Shown
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.importance.confidence import Confidence
-from bertsecrets.keys import ReportSettings
 from bertsecrets.measures.capture import CaptureAnalysis
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.dependency.rows import Treebank
@@ -26,8 +24,7 @@ from bertsecrets.reporting.run_report import report_run, views_of
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import CapturedExample, read_maps, step_name, write_examples, write_maps
 from bertsecrets.results.rows import rows_path
-from bertsecrets.results.run import Declaration, Run
-from bertsecrets.results.scores import RunScores
+from bertsecrets.results.run import Run
 from bertsecrets.statistics.ranks import spearman
 
 COSINE = np.array([[0.9, 0.8, 0.7], [0.6, 0.5, 0.4]])
@@ -116,25 +113,24 @@ def test_every_experiment_has_its_section_and_the_joins_follow(tmp_path: Path) -
 
 
 def test_an_analysis_prints_a_finding_of_each_experiment_and_a_training_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
-    def printed(name: str, **settings: Any) -> tuple[list[str], str]:
+    def printed(name: str, **settings: Any) -> tuple[list[str], Sequence[str]]:
         run = trained(tmp_path / name, cosine_LH=COSINE, delta_LH=DELTA, measured=measured, **settings)
         run.declare(*(measure.declaration() for measure in measures))
-        present(run, RunScores.read(run.scores_path), [], report=ReportSettings(heads=2, figures=0), trusted=())
-        sections = report_run(run, heads=2).report.sections
+        summary = report_run(run, heads=2)
         asked = ("Drift of", "What disabling", *(measure.title for measure in measures))
-        firsts = [section.findings[0] for section in sections if section.title.startswith(asked)]
-        return firsts, " ".join(capsys.readouterr().out.split())
+        firsts = [section.findings[0] for section in summary.report.sections if section.title.startswith(asked)]
+        return firsts, summary.printed
 
     measures = [Entropy(2, 3), Confidence(2, 3)]
     columns = [{column.name: COSINE for column in measure.columns} for measure in measures]
     measured = [("checkpoint", measure.name, grids) for measure, grids in zip(measures, columns, strict=True)]
-    firsts, text = printed("analysis", checkpoint="a run")
+    firsts, shown = printed("analysis", checkpoint="a run")
     assert len(firsts) == 4
-    assert all(finding in text for finding in firsts)
-    firsts, text = printed("training")
-    assert not any(finding in text for finding in firsts)
+    assert all(any(finding in sentence for sentence in shown) for finding in firsts)
+    firsts, shown = printed("training")
+    assert not any(finding in sentence for sentence in shown for finding in firsts)
 
 
 def test_drift_that_is_the_same_everywhere_is_not_joined_with_effects(tmp_path: Path) -> None:
@@ -243,34 +239,6 @@ def test_a_damaged_record_leaves_the_rest_of_the_pages_alone(tmp_path: Path) -> 
     assert section.paragraphs[0].startswith(f"'{rows_path(run.folder, 'clusters', 'space')}' has an unknown field")
     assert section.paragraphs[0].endswith("repeat the analysis.")
     assert "Drift of attention" in [section.title for section in sections]
-
-
-def test_an_experiment_of_another_package_describes_itself_only_if_it_is_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "theirs_package.py").write_text(
-        "from bertsecrets.results.experiment import Experiment\n"
-        "from bertsecrets.present.presenter import Presenter\n"
-        "from bertsecrets.present.report.content import Section\n"
-        "class Theirs(Experiment):\n"
-        "    pass\n"
-        "THEIRS = Presenter(\n"
-        "    section=lambda view: Section('By themselves', [f'Step {view.step}.']),\n"
-        "    scalars=lambda view: {'theirs/best': 0.5},\n"
-        ")\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    run = trained(tmp_path / "run", measured=[("training", "theirs", {"x": COSINE})])
-    columns, presenter = (Column("x", "the x"),), "theirs_package:THEIRS"
-    run.declare(Declaration("theirs", "Theirs", "theirs_package:Theirs", columns, Shown(), presenter))
-    untrusted = report_run(run, heads=2)
-    assert [section.title for section in untrusted.report.sections[:-3]] == ["Theirs"]
-    assert "theirs_package" not in sys.modules
-    trusted = report_run(run, heads=2, trusted=["theirs_package:Theirs"])
-    assert [section.title for section in trusted.report.sections[:-3]] == ["By themselves"]
-    assert trusted.report.sections[0].findings == ["Step 9."]
-    assert trusted.scalars == {"theirs/best": 0.5}
-    monkeypatch.delitem(sys.modules, "theirs_package")
 
 
 def test_what_a_run_holds_comes_in_the_order_of_its_declarations(tmp_path: Path) -> None:

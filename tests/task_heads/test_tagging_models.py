@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from cli.runs import door, small
 from data.toy import wordpiece
 from families import CONFIGS
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, PreTrainedModel
@@ -121,32 +120,3 @@ def test_a_head_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has a BertForSequenceClassification, but the task .* of kind 'sequence'"):
         load_folder(tmp_path / "texts", auto="AutoModelForTokenClassification")
     assert kind_of("BertModel") is None
-
-
-def test_train_and_analyze_a_tagger(tiny_bert: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    given = small(tiny_bert, run, task="demo_tags", **{"optimizer.learning_rate": 1e-2, "trainer.max_epochs": 3})
-    result = door("train", *given)
-    assert result.returncode == 0, result.stderr
-    assert "of token accuracy" in result.stdout
-    # A file of columns, with the folder of the model alone.
-    folder = tmp_path / "model"
-    model, tokenizer = bs.load(run)
-    assert type(model).__name__ == "BertForTokenClassification"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    lines = [
-        f"{word.form}\t{word.pos}"
-        for text in bs.demo("demo_tags", "validation", 40).annotations
-        for word in text[0].words
-    ]
-    (tmp_path / "words.conll").write_text("\n\n".join("\n".join(lines[i : i + 6]) for i in range(0, len(lines), 6)))
-    analysed = door(
-        "analyze", str(folder), str(tmp_path / "words.conll"), f"hydra.run.dir={tmp_path / 'analysis'}", "logger=none"
-    )
-    assert analysed.returncode == 0, analysed.stderr
-    assert "token accuracy" in analysed.stdout
-    refused = door(
-        "analyze", f"checkpoint={run}", "analysis=relevance", f"hydra.run.dir={tmp_path / 'no'}", "logger=none"
-    )
-    assert "needs one prediction per text, but a model of task 'demo_tags'" in refused.stderr
