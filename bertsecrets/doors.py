@@ -102,7 +102,7 @@ def offered_folders(kind: str) -> Mapping[str, Path]:
         candidates = [Path(candidate, *rest) for candidate in (spec and spec.submodule_search_locations) or ()]
         folder = next((candidate for candidate in candidates if candidate.is_dir()), None)
         if folder is None:
-            _skip(kind, point, f"'{point.value}' is not a folder of an installed package")
+            _skip(kind, point, f"no package has the folder '{point.value}' (does its wheel contain YAML files?)")
         else:
             folders[name] = folder
     return folders

@@ -182,10 +182,12 @@ class HeadGrid:
         total_LHC: Tensor,
         squares_LHC: Tensor,
         count_LHC: Tensor,
+        *,
+        whole_layers: bool = False,
     ) -> HeadGrid:
         """Means and standard errors (n - 1 in the variance) from sums over examples of x and of x squared."""
         n_LHC = count_LHC.double()
         mean_LHC = (total_LHC / n_LHC.clamp(min=1)).masked_fill(n_LHC <= 0, math.nan)
         variance_LHC = (squares_LHC - n_LHC * mean_LHC.square()).clamp(min=0) / (n_LHC - 1).clamp(min=1)
         stderr_LHC = (variance_LHC / n_LHC.clamp(min=1)).sqrt().masked_fill(n_LHC <= 1, math.nan)
-        return cls(measure, columns, mean_LHC, stderr_LHC, count_LHC)
+        return cls(measure, columns, mean_LHC, stderr_LHC, count_LHC, whole_layers)

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.fields import FieldInfo
 from typing_extensions import Self
 
-from bertsecrets.doors import offered_folders
+from bertsecrets.doors import free_names, offered_folders
 from bertsecrets.errors import UserError, choices
 
 _P = ParamSpec("_P")
@@ -39,6 +39,19 @@ def configurations(group: str, extra: Path | None = None) -> dict[str, Path]:
     folders = [*added, *reversed([*offered_folders("conf").values()]), CONF]
     files = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
     return dict(sorted(files.items()))
+
+
+def unconfigured(kind: str, group: str) -> list[str]:
+    """The names that installed packages give to extensions of a kind without a file in the kind's group.
+
+    Args:
+        kind: A group of entry points without its prefix, e.g. ``"measures"``.
+        group: The group of the configuration in which it is chosen, e.g. ``"measure"``.
+    """
+    files = configurations(group)
+    # A package's own file configures its extension; only one of conf/ has a name that it cannot take.
+    own = tuple(name for name, path in files.items() if path.is_relative_to(CONF))
+    return [name for name in free_names(kind, own) if name not in files]
 
 
 _LONGEST = 80

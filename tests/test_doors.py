@@ -68,8 +68,8 @@ def test_folders_are_found_without_an_import(tmp_path: Path, caplog: pytest.LogC
         assert offered_folders("conf") == {"holder": package / "holder" / "data" / "conf"}
         assert "holder" not in sys.modules
     assert sorted(record.getMessage().partition(" is skipped: ")[2] for record in caplog.records) == [
-        "'holder.other' is not a folder of an installed package.",
-        "'no_such_package.conf' is not a folder of an installed package.",
+        "no package has the folder 'holder.other' (does its wheel contain YAML files?).",
+        "no package has the folder 'no_such_package.conf' (does its wheel contain YAML files?).",
     ]
 
 

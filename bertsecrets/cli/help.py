@@ -6,9 +6,9 @@ import textwrap
 from pathlib import Path
 
 from bertsecrets.attention.modes import find_mode, mode_names
-from bertsecrets.doors import KINDS, free_names, offers
+from bertsecrets.doors import KINDS, offers
 from bertsecrets.keys import COMMANDS, DescribedKeys
-from bertsecrets.settings import CONF, configurations
+from bertsecrets.settings import CONF, configurations, unconfigured
 
 _WIDTH = 120
 
@@ -148,8 +148,8 @@ def _group(name: str, comment: str, apart: str | None, extra: Path | None, *, de
         return _filled(f"  {name:<12}{comment}", " " * 14)
     files = configurations(name, extra)
     kind = {"measure": "measures", "data": "sources"}.get(name)
-    brought = free_names(kind, tuple(files)) if kind is not None else ()
-    names = ", ".join(choice for choice in sorted((*files, *brought)) if choice != "default")
+    brought = unconfigured(kind, name) if kind is not None else ()
+    names = ", ".join(choice for choice in sorted({*files, *brought}) if choice != "default")
     listed = f"see {name}= below" if name == apart else names
     heading = f"  {name:<12}{comment}" if comment else f"  {name}"
     return _filled(heading, " " * 14) + (f"\n{_filled(' ' * 14 + listed, ' ' * 14)}" if listed else "")

@@ -8,10 +8,10 @@ from functools import partial
 
 from omegaconf import DictConfig, OmegaConf
 
-from bertsecrets.doors import dotted, error_text, free_names, offers, resolve
+from bertsecrets.doors import dotted, error_text, offers, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Measure
-from bertsecrets.settings import CONF, configurations
+from bertsecrets.settings import CONF, configurations, unconfigured
 
 _log = logging.getLogger(__name__)
 
@@ -21,8 +21,7 @@ MeasureMaker = Callable[[int, int], Measure]
 
 def shipped_names() -> list[str]:
     """The names of all measures of ``conf/measure`` and of installed packages."""
-    files = configurations("measure")
-    return sorted([*files, *free_names("measures", tuple(files))])
+    return sorted([*configurations("measure"), *unconfigured("measures", "measure")])
 
 
 def shipped_measure(name: str) -> partial[Measure]:

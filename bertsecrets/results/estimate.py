@@ -40,6 +40,9 @@ class Estimate:
             return self.in_hundredths("points" if unit == "points" else "", int(match[2] or 1), signed=signed)
         return self._written(1, "", int(match[2] or 3), signed)
 
+    def __str__(self) -> str:
+        return format(self)
+
     def in_hundredths(self, unit: str, digits: int = 1, *, signed: bool = False) -> str:
         """The number and its limits in hundredths of a unit.
 

@@ -27,9 +27,9 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
 
-from bertsecrets.doors import dotted, free_names, offered_folders, offers
+from bertsecrets.doors import dotted, offered_folders, offers
 from bertsecrets.errors import UserError
-from bertsecrets.settings import CONF, configurations
+from bertsecrets.settings import CONF, unconfigured
 
 BASE: dict[str, Any] = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
 """Argument of Hydra's entry points: Hydra 1.3 must be asked for its own behaviour; 1.4 has no other."""
@@ -58,9 +58,9 @@ class _OfferedConfigurations(SearchPathPlugin):
 def offer_to_hydra() -> None:
     """Offer Hydra the configurations, measures and sources of installed packages."""
     Plugins.instance().register(_OfferedConfigurations)
-    for name in free_names("measures", tuple(configurations("measure"))):
+    for name in unconfigured("measures", "measure"):
         ConfigStore.instance().store(name, {name: {"_target_": dotted(offers("measures")[name])}}, group="measure")
-    for name in free_names("sources", tuple(configurations("data"))):
+    for name in unconfigured("sources", "data"):
         ConfigStore.instance().store(
             name, {**OmegaConf.load(CONF / "data" / "auto.yaml"), "source": name}, group="data"
         )
