@@ -167,9 +167,9 @@ SECTIONS: dict[str, type[Settings]] = {
     "sweep": SweepSettings,
     "trainer": TrainerSettings,
 }
-NO_SECTIONS = ("papers", "data.task", "models.spec", "settings")
-"""Where settings are declared whose files are each one statement, page, task or model: what one of them states is no
-default.
+NO_SECTIONS = ("papers", "data.task", "models.spec", "measures.linguistic.word_features", "settings")
+"""Where settings are declared whose files are each one statement, page, task, model or set of features: what one of them
+states is no default.
 """
 PARTS = (
     "CommandKeys",
