@@ -196,22 +196,28 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         )
     model.load_state_dict(weights)
     if GATES in record:
-        encoder = describe(model)
-        expected = [encoder.num_layers, encoder.num_heads]
-        try:
-            gate_LH = torch.tensor(record[GATES], dtype=torch.float32)
-        except (TypeError, ValueError) as error:
-            raise UserError(
-                f"The gates in checkpoint '{path}' cannot be read ({error}); restore the checkpoint."
-            ) from error
-        if list(gate_LH.shape) != expected:
-            raise UserError(
-                f"The gates in checkpoint '{path}' have shape {list(gate_LH.shape)}, but the model has {expected[0]} "
-                f"layers of {expected[1]} heads; give a checkpoint of this model."
-            )
-        # Kept in the weights, so that the logits stay the same without gates.
-        scale_heads(encoder, gate_LH)
+        _apply_gates(model, record[GATES], path)
     return Checkpoint(model.eval(), record, path)
+
+
+def _apply_gates(model: PreTrainedModel, gates: Any, path: Path) -> None:
+    """Multiply each head's columns of the output projection by its gate, so that the logits stay the same without
+    gates.
+    """
+    encoder = describe(model)
+    expected = [encoder.num_layers, encoder.num_heads]
+    try:
+        gate_LH = torch.tensor(gates, dtype=torch.float32)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"The gates in checkpoint '{path}' cannot be read ({error}); restore the checkpoint."
+        ) from error
+    if list(gate_LH.shape) != expected:
+        raise UserError(
+            f"The gates in checkpoint '{path}' have shape {list(gate_LH.shape)}, but the model has {expected[0]} "
+            f"layers of {expected[1]} heads; give a checkpoint of this model."
+        )
+    scale_heads(encoder, gate_LH)
 
 
 def load(
