@@ -55,13 +55,13 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
         checkpoint, reference = (options.out / f"minilm-{TASK}-{number}" for number in (seed, following))
         of_run = ["analyze.py", f"checkpoint={checkpoint}", f"reference={reference}", "analysis=drift"]
         yield f"{checkpoint.name}-next", [*of_run, "logger=none", "report.figures=0"]
-    between = ["callbacks=disable", "callbacks.disable.plans=[heads]", "measure=[clusters,token_to_token]"]
+    between = ["callbacks=default", "callbacks.disable.plans=[heads]", "measure=[clusters,token_to_token]"]
     for seed in SEEDS:
         name = f"minilm-{OTHER_TASK}-{seed}"
         yield name, [*training, f"task={OTHER_TASK}", f"seed={seed}", *between, *WORDS, *sweep]
         norms = ["analysis=disable_heads", "ablation.mode=zero", *sweep, f"measure=[{','.join(NORMS)}]"]
         yield f"{name}-norms", ["analyze.py", f"checkpoint={options.out / name}", *norms, "logger=none"]
-        heads = ["callbacks=disable", "callbacks.disable.plans=[heads]", "measure=[]", "ablation.sweep=exact"]
+        heads = ["callbacks=default", "callbacks.disable.plans=[heads]", "measure=[]", "ablation.sweep=exact"]
         yield f"minilm-{PAPERS_TASK}-{seed}", [*training, *PAPERS_TASK_WHOLE, f"seed={seed}", *heads]
     random = ["seed=1", "callbacks=none", "measure=[]", "init=random_normal"]
     yield f"minilm-{TASK}-random", [*training, f"task={TASK}", *random]

@@ -103,7 +103,7 @@ OPTIONS = list(options())
 
 _MEASURES = "[drift,entropy,features,frame_relations,offsets,patterns,token_to_token]"
 SOME_OPTIONS = [
-    ("train", ["trainer=ddp_cpu", "callbacks=disable", "task=demo_nli", f"measure={_MEASURES}"]),
+    ("train", ["trainer=ddp_cpu", "callbacks=default", "task=demo_nli", f"measure={_MEASURES}"]),
     ("analyze", ["analysis=probes", "task=ud_ewt"]),
 ]
 
