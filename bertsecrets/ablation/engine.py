@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -494,7 +494,9 @@ class EnginePass:
             return self._replace(layer, output_RSD, value_RHd, nodes)
 
         rows = self._left_out(layer, nodes)
-        with self._at_projection(layer, len(nodes), edit), left_out(self.encoder, layer, lambda: rows):
+        # Families whose feed-forward parts cannot be left out can still disable heads of several layers together.
+        leaving = left_out(self.encoder, layer, lambda: rows) if rows else nullcontext()
+        with self._at_projection(layer, len(nodes), edit), leaving:
             return skip(rows, hidden_RSD, first_of(module(hidden_RSD, **arguments)))
 
     def _fork(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
