@@ -30,7 +30,7 @@ from bertsecrets.results.formatting import (
     with_error,
 )
 from bertsecrets.results.run import INITIAL, RANDOM
-from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast, Grids, MeasureView, Replicates
+from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Grids, MeasureView, Replicates
 from bertsecrets.statistics.ranks import FEWEST_POINTS, RankCorrelation, spearman_within
 from bertsecrets.statistics.replicates import (
     Difference,
@@ -495,6 +495,7 @@ def grid_comparison(comparison: Comparison) -> Section | None:
         for name in columns
     }
     empty: list[str] = []
+    layers = next(iter(replicates.values())).views[0].of_layers
     for index, column in enumerate(columns.values()):
         grids = grids_of[column.name]
         for label, grid in grids.items():
@@ -517,14 +518,16 @@ def grid_comparison(comparison: Comparison) -> Section | None:
                 unit=column.unit or column.label,
                 note=f"{seeds}, {sample_size(counts)} for each{left_out_panels(panels)}",
                 limits=_common_limits([grids_of[name] for name, other in columns.items() if other.unit == column.unit]),
+                whole_layers=layers,
             )
         )
         if index == 0:
             repeated = {label: grid.value_RLH for label, grid in grids.items() if len(grid.value_RLH) > 1}
             if repeated:
-                tables.append(agreement_table(repeated, f"{heading}: agreement between seeds"))
-                findings.append(agreement_in_words(repeated, f"{lower_first(column.label)} ({lower_first(title)})"))
-            differences = _differences(measure, column, heading, replicates, comparison.contrasts)
+                tables.append(agreement_table(repeated, f"{heading}: agreement between seeds", layers=layers))
+                named = f"{lower_first(column.label)} ({lower_first(title)})"
+                findings.append(agreement_in_words(repeated, named, layers=layers))
+            differences = _differences(measure, column, heading, comparison, layers)
             if differences is not None:
                 blocks.append(differences[0])
                 findings.append(differences[1])
@@ -545,11 +548,12 @@ def _differences(
     measure: str,
     column: Column,
     heading: str,
-    replicates: Mapping[str, Replicates],
-    contrasts: Sequence[Contrast],
+    comparison: Comparison,
+    layers: bool,
 ) -> tuple[FigureBlock, str] | None:
+    replicates = comparison.replicates
     tested: list[tuple[str, Difference]] = []
-    for contrast in contrasts:
+    for contrast in comparison.contrasts:
         if contrast.first in replicates and contrast.second in replicates:
             first, second = (replicates[label].grids(column.name) for label in (contrast.first, contrast.second))
             if first is not None and second is not None:
@@ -579,11 +583,12 @@ def _differences(
         note=f"pale: not significant ({how}, false discovery rate {percentage(LEVEL)} over the heads of all "
         f"comparisons){part}",
         signed=True,
+        whole_layers=layers,
     )
-    return figure, _differences_in_words(f"{lower_first(heading)} ({how})", shown)
+    return figure, _differences_in_words(f"{lower_first(heading)} ({how})", shown, "layers" if layers else "heads")
 
 
-def _differences_in_words(what: str, tested: Sequence[tuple[str, Difference]]) -> str:
+def _differences_in_words(what: str, tested: Sequence[tuple[str, Difference]], nouns: str) -> str:
     if not any(np.isfinite(test.p_LH).any() for _, test in tested):
         return f"Differences of {what} could not be tested, because with one seed each they need at least two examples."
     counts = [int((test.p_LH <= LEVEL).sum()) for _, test in tested]
@@ -593,8 +598,8 @@ def _differences_in_words(what: str, tested: Sequence[tuple[str, Difference]]) -
     by = f", those by {number(differing.mean(), signed=True)} on average" if differing.size else ""
     heads = f"{counts[most]} of {test.delta_LH.size}"
     if len(tested) == 1:
-        return f"{name}: {what} differs in {heads} heads{by}."
-    return f"Among {len(tested)} comparisons of {what}, {name} has the most differing heads: {heads}{by}."
+        return f"{name}: {what} differs in {heads} {nouns}{by}."
+    return f"Among {len(tested)} comparisons of {what}, {name} has the most differing {nouns}: {heads}{by}."
 
 
 def _typical(stderr_RLH: Array) -> Array:
@@ -607,12 +612,13 @@ def left_out_panels(panels: Sequence[object]) -> str:
     return f"; the first {MOST_PANELS} of {len(panels)} conditions" if len(panels) > MOST_PANELS else ""
 
 
-def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
-    """Table of the agreement between seeds on the order of heads, by condition.
+def agreement_table(values: Mapping[str, Array], caption: str, *, layers: bool = False) -> Table:
+    """Table of the agreement between seeds on the order of heads, or of whole layers, by condition.
 
     Args:
         values: Condition -> ``[replicates, layers, heads]``.
         caption: Caption of the table.
+        layers: Whether the numbers are for whole layers.
     """
     rows = []
     for label, value_RLH in values.items():
@@ -620,14 +626,18 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
         mean, least = rank_agreement(value_NR)
         # NaN sorts last.
         lowest_of = [set(np.argsort(v_N, kind="stable")[: min(_TOP, np.isfinite(v_N).sum())]) for v_N in value_NR.T]
-        common = heads_label(divmod(int(head), value_RLH.shape[2]) for head in sorted(set.intersection(*lowest_of)))
+        shared = sorted(map(int, set.intersection(*lowest_of)))
+        if layers:
+            common = ", ".join(head_label(layer, None) for layer in shared)
+        else:
+            common = heads_label(divmod(head, value_RLH.shape[2]) for head in shared)
         rows.append(
             {
                 "condition": label,
                 "seeds": str(len(value_RLH)),
                 "rank correlation, mean": number(mean, 2),
                 "smallest": number(least, 2),
-                "mean within layers": number(_within_layers(value_RLH), 2),
+                **({} if layers else {"mean within layers": number(_within_layers(value_RLH), 2)}),
                 "ICC": number(intraclass_correlation(value_NR), 2),
                 f"among the lowest {_TOP} in every seed": (common or "none") if math.isfinite(mean) else MISSING,
             }
@@ -641,10 +651,11 @@ def _within_layers(value_RLH: Array) -> float:
     return float(np.mean(rhos)) if rhos else math.nan
 
 
-def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
+def agreement_in_words(values: Mapping[str, Array], title: str, *, layers: bool = False) -> str:
     """A sentence on the rank correlation between seeds, for the conditions that agree best and least."""
     rhos = {label: rank_agreement(v_RLH.reshape(len(v_RLH), -1).T)[0] for label, v_RLH in values.items()}
     defined = {label: rho for label, rho in rhos.items() if math.isfinite(rho)}
+    nouns = "layers" if layers else "heads"
     if not defined:
         return f"For {title} the agreement between seeds is undefined."
     worst = min(defined, key=lambda label: defined[label])
@@ -652,15 +663,18 @@ def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
     if len(defined) == 1:
         within = _within_layers(values[worst])
         beyond = f", {number(within, 2)} within layers" if math.isfinite(within) else ""
-        return f"The rank correlation between two seeds over heads is {number(defined[worst], 2)}{beyond}, by {title}."
+        nouns = "layers" if layers else "heads"
+        return (
+            f"The rank correlation between two seeds over {nouns} is {number(defined[worst], 2)}{beyond}, by {title}."
+        )
     if number(defined[worst], 2) == number(defined[best], 2):
         where = "both" if len(defined) == 2 else f"all {len(defined)}"
         return (
-            f"Between seeds, the order of heads by {title} agrees equally in {where} conditions (rank correlation "
+            f"Between seeds, the order of {nouns} by {title} agrees equally in {where} conditions (rank correlation "
             f"{number(defined[best], 2)})."
         )
     return (
-        f"Between seeds, the order of heads by {title} agrees best for {best} (rank correlation "
+        f"Between seeds, the order of {nouns} by {title} agrees best for {best} (rank correlation "
         f"{number(defined[best], 2)}) and least for {worst} ({number(defined[worst], 2)})."
     )
 

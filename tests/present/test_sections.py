@@ -272,6 +272,28 @@ def test_conditions_are_compared_by_every_value_column() -> None:
     )
 
 
+def test_whole_layers_are_compared_as_layers() -> None:
+    def replicates(shift: float) -> Replicates:
+        views = []
+        for seed in (0, 1):
+            value_LHC = torch.tensor([3.0, 1.0, 2.0]).double()[:, None, None] + shift + 0.001 * seed
+            grid = HeadGrid("toy", ("bits",), value_LHC, value_LHC * 0 + 0.001, torch.full((3, 1, 1), 20), True)
+            table = HeadTable.from_grid(grid, **IDENTITY, stage="training", step=9)
+            run = Run(Path("nowhere"), f"r{seed}", "m", "t", "pretrained")
+            views.append(MeasureView(run, Declaration("toy", Toy.title, "", Toy.columns[:1], Shown()), table))
+        return Replicates(views)
+
+    section = grid_comparison(Comparison({"a": replicates(0), "b": replicates(1)}, [Contrast("a − b", "a", "b")]))
+    assert section is not None
+    assert "order of layers" in section.findings[0]
+    assert "differs in 3 of 3 layers" in section.findings[1]
+    (agreement,) = section.tables
+    assert [cells[-1] for cells in agreement.rows] == ["layer 0, layer 1, layer 2"] * 2
+    assert "mean within layers" not in agreement.header
+    for block in section.figures:
+        assert block.figure.axes[0].get_xlabel() == ""
+
+
 def test_one_seed_each_is_tested_over_examples() -> None:
     section = compared([np.zeros(5)], [np.full(5, 0.5)])
     assert not section.tables

@@ -259,6 +259,7 @@ def head_panels(
     signed: bool | None = None,
     effects: bool = False,
     ticks: Mapping[float, str] | None = None,
+    whole_layers: bool = False,
 ) -> Figure:
     """Small heatmaps of ``[layers, heads]`` values, layer 0 in the top row, all on the same colour scale.
 
@@ -271,6 +272,7 @@ def head_panels(
         signed: Whether zero is the middle of the scale; None decides by the values.
         effects: Whether values are changes of a score, whose losses are drawn from white to dark red.
         ticks: Values to label on the colour bar, with their labels; values outside the scale are omitted.
+        whole_layers: Whether the single column shows whole layers rather than head 0.
     """
     empty = [panel.title for panel in panels if not np.isfinite(np.asarray(panel.value_LH, np.float64)).any()]
     if len(empty) == len(panels):
@@ -299,14 +301,15 @@ def head_panels(
         norm, colours = effect_scale(scaled) if effects else scale(scaled, limits, signed=signed)
         for index, (axes, value_LH, coloured_LH) in enumerate(zip(axes_N, values, coloured, strict=True)):
             axes.set_facecolor(_PALE)
-            draw_grid(axes, value_LH, norm, colours, coloured_RC=coloured_LH, every=every)
+            columns_shown = ["all heads"] if whole_layers else None
+            draw_grid(axes, value_LH, norm, colours, coloured_RC=coloured_LH, every=every, columns=columns_shown)
             if not coloured_LH.any():
                 # So that the panel does not look as if it was not drawn.
                 middle = heads / 2, layers / 2
                 axes.text(*middle, "no head", ha="center", va="center", fontsize=SMALL, color=QUIET)
             lowest, leftmost = index + columns >= len(panels), index % columns == 0
             axes.tick_params(labelbottom=lowest, labelleft=leftmost)
-            axes.set_xlabel("head" if lowest else "")
+            axes.set_xlabel("head" if lowest and not whole_layers else "")
             axes.set_ylabel("layer" if leftmost else "")
         bar = colour_bar(figure, ScalarMappable(norm, colours), axes_N, unit, aspect=30)
         if ticks is not None:
