@@ -1,7 +1,6 @@
 """Run a command: check its settings, resume runs and sweeps, and report user errors in one sentence."""
 
 import importlib
-import io
 import logging
 import os
 import shlex
@@ -20,7 +19,7 @@ from omegaconf import DictConfig
 from bertsecrets.cli.arguments import parse
 from bertsecrets.cli.composition import check, output_folder
 from bertsecrets.cli.help import help_text
-from bertsecrets.cli.quiet import in_job, quiet_task, raise_task_error
+from bertsecrets.cli.quiet import in_job, quiet_task, raise_task_error, unbroken_output
 from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
@@ -78,14 +77,9 @@ def run_command(command: str) -> None:
     # A log file on a full disk must not fill the terminal with tracebacks.
     logging.raiseExceptions = False
     limit_spinning()
-    for stream in (sys.stdout, sys.stderr):
-        # A test may put a stream of another kind there.
-        if isinstance(stream, io.TextIOWrapper):
-            # A terminal whose encoding lacks a character must not end a run.
-            stream.reconfigure(errors="replace")
     parent = end_with_parent()
     # The first process of a run decides for the others.
-    with signals.handled(forward_to=None if is_first_process() else parent):
+    with unbroken_output(), signals.handled(forward_to=None if is_first_process() else parent):
         _run_command(command)
 
 

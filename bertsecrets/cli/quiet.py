@@ -1,13 +1,16 @@
 """Silence library messages about themselves and the machine, line by line; show everything else."""
 
+import codecs
+import io
 import logging
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from bertsecrets.sweeps.run_folder import FAILURE
 
@@ -99,6 +102,67 @@ def install() -> None:
 def in_job() -> bool:
     """Whether this process runs a job of a sweep."""
     return FAILURE in os.environ
+
+
+class _Unbroken:
+    """A stream that discards its output once the reader is gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text, or discard it."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._silence()
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream, or discard what it has buffered."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._silence()
+
+    def _silence(self) -> None:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._stream.fileno())
+        os.close(null)
+
+
+_PLAIN = {"\N{MINUS SIGN}": "-", "\N{MIDDLE DOT}": "*", "\N{PLUS-MINUS SIGN}": "+/-", "\N{MULTIPLICATION SIGN}": "x"}
+_PLAIN |= {"\N{HORIZONTAL ELLIPSIS}": "...", "\N{EN DASH}": "-", "\N{LEFT DOUBLE QUOTATION MARK}": '"'}
+_PLAIN |= {"\N{RIGHT DOUBLE QUOTATION MARK}": '"', "\N{RIGHTWARDS ARROW}": "->", "\N{NO-BREAK SPACE}": " "}
+
+
+def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
+    """Replacements for characters that the terminal's encoding lacks; a number must keep its sign."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("bertsecrets.plain", _in_plain_letters)
+
+
+@contextmanager
+def unbroken_output() -> Iterator[None]:
+    """Keep working when the reader of the output exits, as in ``train.py | head``, or its encoding lacks a letter."""
+    streams = sys.stdout, sys.stderr
+    for stream in streams:
+        # A test may put a stream of another kind there.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="bertsecrets.plain")
+    sys.stdout, sys.stderr = (_Unbroken(stream) for stream in streams)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = streams
 
 
 _task_errors: list[Exception] = []

@@ -102,6 +102,37 @@ def test_an_error_passes_hydra_without_its_comment_and_is_raised_behind_it() -> 
     raise_task_error()
 
 
+def test_a_closed_pipe_does_not_end_the_work(tmp_path: Path) -> None:
+    """As in ``train.py | head -1``: what was begun is finished."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom bertsecrets.cli.quiet import unbroken_output\n"
+        "with unbroken_output():\n    for line in range(20000):\n        print('line', line, flush=line % 2 == 0)\n"
+        "    Path(sys.argv[1]).write_text('finished')\n"
+    )
+    marker = tmp_path / "marker"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(marker)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"line 0\n"
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert marker.read_text() == "finished"
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", '-1.0 * +/-0.1 "..." ?'), ("cp1252", "-1.0 · ±0.1 “…” ?")])
+def test_what_an_encoding_lacks_has_a_stand_in(encoding: str, shown: str) -> None:
+    program = (
+        "from bertsecrets.cli.quiet import unbroken_output\n"
+        "with unbroken_output(): print('\N{MINUS SIGN}1.0 · ±0.1 “…” \N{GREEK SMALL LETTER ALPHA}')"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    assert done.stdout.decode(encoding) == f"{shown}\n"
+
+
 def test_files_of_the_working_directory_do_not_stand_for_the_standard_library(tmp_path: Path) -> None:
     for name in ("random.py", "csv.py", "difflib.py"):
         (tmp_path / name).write_text("raise RuntimeError('not the standard library')", "utf-8")
