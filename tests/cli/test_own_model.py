@@ -222,7 +222,7 @@ def test_files_of_other_formats_are_told_by_their_names(kind: str, folder: Path)
     invocation = parse([str(folder / "renamed"), str(path)], "analyze")
     assert invocation is not None
     assert {f"data={kind}", "data.text='review'", "data.label='stars'"} <= set(invocation.overrides)
-    assert "task.labels=['bad', 'good', 'neutral']" in invocation.overrides
+    assert "task.labels=[bad,good,neutral]" in invocation.overrides
 
 
 def test_a_model_of_one_output_takes_whole_numbers_for_scores(folder: Path, tiny_bert: Path, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_model_of_one_output_takes_whole_numbers_for_scores(folder: Path, tiny
     path.write_text("text\tscore\n" + "".join(f"text {place}\t{place % 5}\n" for place in range(20)))
     invocation = parse([str(tmp_path / "scorer"), str(path)], "analyze")
     assert invocation is not None
-    assert "task.label_range=[0.0, 4.0]" in invocation.overrides
+    assert "task.label_range=[0,4]" in invocation.overrides
     with pytest.raises(
         UserError, match=r"The data have 5 classes .*, but the model has 3 outputs .*; remove the rows of '3', '4'"
     ):
