@@ -133,8 +133,8 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         if power is not None and unsettled and kind == HEAD.name and not findings:
             first += f" {settling_in_words(power)}"
         findings.append(first)
-        if kind == HEAD.name and (rises := _rises_in_words(of_kind)):
-            findings.append(rises)
+        if kind == HEAD.name and (rises := rises_in_words(of_kind)):
+            findings.append(" ".join(rises))
         if others:
             paragraphs.append(" ".join([f"{upper_first(KINDS[kind].plural)}:", *others]))
         tables.append(_table(of_kind))
@@ -326,15 +326,17 @@ def rise_in_words(row: Row) -> str:
     return f"{rise} % ({low} to {high})"
 
 
-def _rises_in_words(rows: Sequence[Row]) -> str:
-    """How many heads are needed by the mean loss, compared with these rows' metric; empty if it was not tested."""
+def rises_in_words(rows: Sequence[Row]) -> list[str]:
+    """How many heads are needed by the mean loss, compared with these rows' metric, and which of the two takes
+    precedence; empty if the loss was not tested.
+    """
     if any(row["p_loss_rise"] is None for row in rows):
-        return ""
+        return []
     raising = sorted(filter(raises_loss, rows), key=lambda row: -float(row["loss_change"]))
     metric, needed = metric_label(rows[0]["metric"]), tally(map(shown_verdict, rows)).needed
     first = f"By {metric} {needed or 'none'} {are(needed or 1)} needed, by the mean loss {len(raising) or 'none'}"
     if not raising:
-        return f"{first}."
+        return [f"{first}."]
     # The panel of each head says whether it raises the loss.
     spared, largest = tally(map(shown_verdict, raising)).spared, raising[0]
     of_spared = " (spared)" * (shown_verdict(largest) in CAN_BE_SPARED)
@@ -343,10 +345,10 @@ def _rises_in_words(rows: Sequence[Row]) -> str:
     some = "All" if spared == len(raising) else f"{spared} of the {len(raising)}"
     also = f" {some} can be spared by {metric}." if spared and len(raising) > 1 else ""
     moves = ", because it also changes where no prediction does" * of_classes(rows[0]["metric"])
-    return (
-        f"{first} {are(len(raising))}{most} {named}.{also} {upper_first(metric)} takes precedence; the loss is more "
-        f"sensitive{moves}."
-    )
+    return [
+        f"{first} {are(len(raising))}{most} {named}.{also}",
+        f"{upper_first(metric)} takes precedence; the loss is more sensitive{moves}.",
+    ]
 
 
 def settling_in_words(power: Power) -> str:

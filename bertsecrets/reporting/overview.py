@@ -20,6 +20,7 @@ from bertsecrets.present.disabling import (
     points_in_words,
     raises_loss,
     rise_in_words,
+    rises_in_words,
     rounded,
     ruled_out_in_words,
 )
@@ -272,13 +273,15 @@ class DisabledHeads:
         return f"the {heads} tested" if self.partial else heads
 
     def notes(self) -> list[str]:
-        """How verdicts are reached, and the verdicts by metric where the metrics disagree."""
+        """How verdicts are reached, heads needed by the mean loss, and verdicts by metric where metrics disagree."""
         first = self.any_row
         together = "" if first["low_simultaneous"] is None else "simultaneous "
         wider = "" if self.excluded is None else ", wider than the bound on any head, which is one-sided"
         notes = [
             f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. Intervals: {together}"
-            f"{percentage(first['level'])}{wider}; verdicts are corrected for {len(self.verdicts):,} heads."
+            f"{percentage(first['level'])}{wider}; verdicts are corrected for {len(self.verdicts):,} heads.",
+            # A head may raise the loss without changing a prediction. Which of the two leads is told in its section.
+            *rises_in_words(self.first)[:1],
         ]
         counts = {metric: Counter(map(shown_verdict, rows.values())) for metric, rows in self.heads.items()}
         if len({tuple(count[code] for code in WORDS) for count in counts.values()}) > 1:
