@@ -117,6 +117,7 @@ def test_help_lists_what_the_package_brings_without_importing_it(package: Path) 
     assert imported == "[]"
     assert re.search(r"^  measure .*(\n   .*)*\bsharpness\b", text, re.MULTILINE)
     assert re.search(r"^  model .*(\n   .*)*\btiny\b", text, re.MULTILINE)
+    assert re.search(r"^  logit_shift +How far the logits move without each head$", text, re.MULTILINE)
     assert re.search(r"^  task .*(\n   .*)*\bmoods\b", text, re.MULTILINE)
     assert re.search(r"^  data .*(\n   .*)*\blines\b", text, re.MULTILINE)
     assert re.search(r"^  families +roformer \(my_heads\)$", text, re.MULTILINE)

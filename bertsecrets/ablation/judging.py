@@ -182,9 +182,9 @@ def selection_check(
     """Repeatedly split examples (or groups) into two halves, choose the best variant on one, and score it on the other.
 
     The limits use the variance of R repeated splits that share examples, s^2 (1 / R + 1) for halves of equal size
-    (Nadeau and Bengio 2003, equation 11). The choice survives if the lower limit is above 0 and it is significant on
-    all examples, which the claim "disabling this head improves the model" requires: the halves share their examples
-    with all other splits, but the test does not.
+    (Nadeau and Bengio 2003, equation 11). The choice survives if the lower limit is above 0 and its change is
+    significant on all examples. The claim "disabling this head improves the model" needs that test too: all splits
+    share the same examples.
 
     Args:
         metric: The metric.

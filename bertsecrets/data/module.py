@@ -177,7 +177,7 @@ class TaskData(pl.LightningDataModule):
             if self.task.head.makes_labels:
                 sample = [replace(example, label=None) for example in sample]
             if self.config.only is not None:
-                side = slice(0, 1) if self.config.only == "first" else slice(1, 2)
+                side = self.config.sentences
                 sample = [replace(one, texts=one.texts[side], annotations=one.annotations[side]) for one in sample]
             if self.config.permute_labels and split == TRAIN:
                 sample = permuted_labels(sample, self.seed)

@@ -663,7 +663,6 @@ def agreement_in_words(values: Mapping[str, Array], title: str, *, layers: bool 
     if len(defined) == 1:
         within = _within_layers(values[worst])
         beyond = f", {number(within, 2)} within layers" if math.isfinite(within) else ""
-        nouns = "layers" if layers else "heads"
         return (
             f"The rank correlation between two seeds over {nouns} is {number(defined[worst], 2)}{beyond}, by {title}."
         )

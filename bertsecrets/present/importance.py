@@ -64,7 +64,7 @@ def _rises(view: MeasureView, mode: str) -> tuple[str, tuple[int, int]]:
     matter, heads = int(matters_LH.sum()), int(np.isfinite(value_LH).sum())
     top = highest(np.where(matters_LH, value_LH, np.nan) if matter else value_LH)
     rise = picked(top, value_LH, stderr_LH, count_LH)
-    how = f"one-sided t tests over {count_LH.max():,} examples, false discovery rate {100 * LEVEL:g} %"
+    how = f"one-sided t tests over {count_LH.max():,} examples, false discovery rate {percentage(LEVEL)}"
     above = "first-order estimate significantly above 0"
     if not matter:
         largest = f"the largest, {rise} without {head_label(*top)}, is not significant"

@@ -102,6 +102,11 @@ class SourceConfig(Settings):
     only: Literal["first", "second"] | None = Field(description="first, second, or null for both")
     permute_labels: bool = Field(description="true or false")
 
+    @property
+    def sentences(self) -> slice:
+        """The sentences of a pair that ``only`` keeps."""
+        return {"first": slice(0, 1), "second": slice(1, 2)}.get(self.only or "", slice(None))
+
     @field_validator("root", "path", "eval_path")
     @classmethod
     def _can_be_looked_for(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -314,9 +319,7 @@ def text_columns(config: SourceConfig, task: Task) -> tuple[str, ...]:
     """The names of the columns of an example's texts, as ``only`` leaves them; empty for sources without columns."""
     kind = _kind_of(config, task)
     layout = {"hub": task.hub, "tsv": task.tsv, **dict.fromkeys(FILES, task.table)}.get(kind)
-    if layout is None:
-        return ()
-    return layout.texts if config.only is None else (layout.texts[("first", "second").index(config.only)],)
+    return () if layout is None else layout.texts[config.sentences]
 
 
 def has_gold_words(config: SourceConfig, task: Task) -> bool:

@@ -296,13 +296,13 @@ def head_panels(
     lines = max(text.count("\n") + 1 for text in titles)
     height = max(1.1, min(2.4, side / heads * layers)) + 0.25 + 0.17 * lines
     every = 1 if max(layers, heads) <= 8 else 2 if max(layers, heads) <= 12 else 4
+    names = ["all heads"] if whole_layers else None
     with house_style():
         figure, axes_N = titled_panels(titles, columns, (max(4.2, side * columns + 1.2), height), title, margin=1.3)
         norm, colours = effect_scale(scaled) if effects else scale(scaled, limits, signed=signed)
         for index, (axes, value_LH, coloured_LH) in enumerate(zip(axes_N, values, coloured, strict=True)):
             axes.set_facecolor(_PALE)
-            columns_shown = ["all heads"] if whole_layers else None
-            draw_grid(axes, value_LH, norm, colours, coloured_RC=coloured_LH, every=every, columns=columns_shown)
+            draw_grid(axes, value_LH, norm, colours, coloured_RC=coloured_LH, every=every, columns=names)
             if not coloured_LH.any():
                 # So that the panel does not look as if it was not drawn.
                 middle = heads / 2, layers / 2

@@ -25,6 +25,7 @@ from bertsecrets.present.figures.style import (
     ink_on,
     row_names,
 )
+from bertsecrets.results.formatting import percentage
 
 COLOURS = {
     "vertical": "#0072B2",
@@ -88,7 +89,7 @@ def pattern_bars(bars: Sequence[ShareBar], *, title: str, note: str) -> Figure:
         axes.set_yticks(row_R, rows)
         axes.set_ylim(len(bars) - 0.5, -0.5)
         axes.set_xlim(0, 1)
-        axes.set_xticks(np.arange(0, 1.01, 0.2), [f"{100 * tick:.0f} %" for tick in np.arange(0, 1.01, 0.2)])
+        axes.set_xticks(np.arange(0, 1.01, 0.2), [percentage(tick) for tick in np.arange(0, 1.01, 0.2)])
         axes.tick_params(axis="y", length=0)
         wide = max(len(bar.name) for bar in bars) > _SHORT_NAME
         _legend(axes, *axes.get_legend_handles_labels(), columns=3 if wide else 6)
