@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, read_write
 
 from bertsecrets.cli.arguments import parse
 from bertsecrets.cli.composition import check, output_folder
@@ -112,7 +112,11 @@ def _run_command(command: str) -> None:
         else:
             name = invocation.config_name
             own_command = name if name in COMMANDS else command_of(without_hydra(config))
-            folder = None if own_command in _ELSEWHERE else Path(os.path.abspath(output_folder(config, "run.dir")))
+            run_dir = output_folder(config, "run.dir")
+            # Resolved again, ${now:...} could name the folder of the next second.
+            with read_write(config.hydra):
+                config.hydra.run.dir = run_dir
+            folder = None if own_command in _ELSEWHERE else Path(os.path.abspath(run_dir))
             _run_single(invocation, own_command, config, folder)
             if folder is not None and is_first_process():
                 _judge(config, [folder])

@@ -108,6 +108,12 @@ CASES = [
             ),
         )
     ),
+    Case(
+        "refused-leaves-nothing-at-another-time",
+        (*train(model__path="{folder}/nowhere"), "hydra.run.dir={folder}/a/${now:%f}"),
+        r"nowhere",
+        check=_nothing,
+    ),
     *(
         Case(
             f"file-{name}",
