@@ -44,7 +44,6 @@ from bertsecrets.results.formatting import (
     MISSING,
     are,
     counted,
-    have,
     low_to_high,
     metric_label,
     number,
@@ -61,10 +60,14 @@ from bertsecrets.results.verdicts import (
     INCONCLUSIVE,
     NEEDED,
     WORDS,
+    bound_in_words,
     joint_limits,
     joint_verdicts,
+    most_lost,
+    needed_in_words,
     shown_verdict,
     tally,
+    unknown_in_words,
 )
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.power import POWER
@@ -120,6 +123,7 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
     paragraphs: list[str] = []
     tables: list[Table] = []
     blocks: list[FigureBlock] = []
+    groups = groups_of(rows)
     if swept is not None and metric == metrics[0]:
         sublayers_too = any(KINDS[row["kind"]].done for row in rows)
         of_heads = f"The output of a disabled head is {swept.words}." if any(row["num_heads"] for row in rows) else ""
@@ -132,7 +136,8 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         unsettled = any(row["verdict"] == INCONCLUSIVE for row in _defined(of_kind))
         if power is not None and unsettled and kind == HEAD.name and not findings:
             first += f" {settling_in_words(power)}"
-        findings.append(first)
+        if kind != GROUP.name or not groups:
+            findings.append(first)
         if kind == HEAD.name and (rises := rises_in_words(of_kind)):
             findings.append(" ".join(rises))
         if others:
@@ -146,7 +151,7 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
     if selection := only(beside, Selection, metric=metric, mode=mode):
         findings.append(_selection_in_words(selection))
     summary = ""
-    if groups := groups_of(rows):
+    if groups:
         # A run that disables groups is about the groups; the single heads only serve to judge them.
         summary = _groups_in_words(groups, metric_label(metric))
         findings.insert(0, summary)
@@ -185,7 +190,7 @@ def _kind_in_words(
     """
     kind = KINDS[rows[0]["kind"]]
     defined = _defined(rows)
-    metric = metric_label(rows[0]["metric"])
+    metric, unit = metric_label(rows[0]["metric"]), unit_of(rows[0]["metric"])
     done = f"{kind.done or 'disabled'}{' in turn' * (len(rows) > 1)}{_how(rows[0])}"
     if swept is not None and swept.examples is not None:
         why = f" (ablation.budget={swept.budget})" if swept.budget else ""
@@ -197,19 +202,17 @@ def _kind_in_words(
     needed, spared, unknown = tally(map(shown_verdict, rows))
     # One of several metrics counts other heads than all of them, which titles do.
     by = f" by {metric}" * several
-    most = most_lost(rows, excluded)
-    only_one = f"{upper_first(kind.label_of(rows[0]))}, {done},"
+    most = lost_at_most(rows, excluded)
     if needed:
         worst = min((row for row in defined if row["verdict"] == NEEDED), key=lambda row: row["delta"])
-        which = f"{needed:,} of {subject} {are(needed)}" if len(rows) > 1 else f"{only_one} is"
-        named = f", {'most of all ' * (needed > 1)}{kind.label_of(worst)}" if len(rows) > 1 else ""
         how_sure = f"{metric} falls; {_correction_in_words(rows[0], needed)}"
-        first = f"{which} needed{by} ({how_sure}){named}: {points_in_words(worst)}"
+        named = f"{'most of all ' * (needed > 1)}{kind.label_of(worst)}: {points_in_words(worst)}"
+        first = f"{needed_in_words(needed, subject)}{by} ({how_sure}), {named}"
     elif most is None:
-        first = f"None of {subject} is needed{by}"
+        first = f"{needed_in_words(0, subject)}{by}"
     else:
-        costs = f"None of {subject} costs more than" if len(rows) > 1 else f"{only_one} costs at most"
-        first = f"{costs} {most} {unit_of(rows[0]['metric'])} of {metric}"
+        which = f"Each of {subject}" if len(rows) > 1 else f"{upper_first(kind.label_of(rows[0]))}, {done},"
+        first = bound_in_words(which, f"{most} {unit} of {metric}")
     worst = min(defined, key=lambda row: row["delta"])
     largest = f"none lowers {metric} on these examples"
     if worst["delta"] < 0:
@@ -219,7 +222,7 @@ def _kind_in_words(
     parts = [
         first,
         f"{spared:,} {WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])})" if spared else "",
-        f"{unknown:,} {have(unknown)} no verdict" if unknown else "",
+        unknown_in_words(unknown) if unknown else "",
         "" if needed else largest,
     ]
     first = f"{'; '.join(filter(None, parts))}."
@@ -236,7 +239,7 @@ def _kind_in_words(
     return [first, second, upper_first(smallest_loss_in_words(rows))]
 
 
-def most_lost(rows: Iterable[Row], excluded: float | None = None) -> str | None:
+def lost_at_most(rows: Iterable[Row], excluded: float | None = None) -> str | None:
     """Upper bound on the loss of every row, in points; None if it is undefined for some.
 
     Args:
@@ -244,8 +247,7 @@ def most_lost(rows: Iterable[Row], excluded: float | None = None) -> str | None:
         excluded: The bound if known, as :attr:`bertsecrets.ablation.rows.Spared.excluded`; else it follows from the
             simultaneous limits.
     """
-    losses = [-joint_limits(row)[0] for row in rows] if excluded is None else [excluded]
-    return number(max(0.0, rounded_up(max(losses))), 1) if losses and np.isfinite(losses).all() else None
+    return most_lost((joint_limits(row)[0] for row in rows) if excluded is None else [-excluded])
 
 
 def _how(row: Row) -> str:
@@ -412,9 +414,10 @@ def spared_in_words(spared: Spared) -> str:
     sentence = f"{'; '.join(parts) or f'for no head is a loss of {loss} ruled out'}." if loss else ""
     if spared.excluded is not None:
         excluded = rounded_up(spared.excluded)
-        sentence += f" With {level} confidence (one-sided), no single head loses {points(excluded / 100, unit)} or more"
+        bound = bound_in_words(f"each of {counted(spared.heads, 'head')}", points(excluded / 100, unit))
+        sentence += f" With {level} confidence (one-sided), {bound}"
         if spared.excluded_unchanged is not None and (of_these := rounded_up(spared.excluded_unchanged)) < excluded:
-            sentence += f", and none of the {spared.unchanged:,} that change no prediction loses {number(of_these, 1)}"
+            sentence += f", each of the {spared.unchanged:,} that change no prediction at most {number(of_these, 1)}"
         sentence += "."
     return upper_first(sentence.lstrip())
 
@@ -541,18 +544,16 @@ def _groups_in_words(groups: Sequence[Group], metric: str) -> str:
     """How many groups are needed, redundant, or removable, or the most that any costs; a title."""
     count = Counter(group.verdict for group in groups)
     needed, subject = count[NEEDED] + count[REDUNDANT], f"{counted(len(groups), 'group')} of similar heads"
-    most = most_lost([group.row for group in groups])
-    if needed:
-        first = f"{needed} of {subject} {are(needed)} needed, {count[REDUNDANT] or 'none'} of them redundant"
-    elif most is None:
-        first = f"None of {subject} is needed"
+    most = lost_at_most([group.row for group in groups])
+    if needed or most is None:
+        first = needed_in_words(needed, subject) + f", {count[REDUNDANT]} of them redundant" * bool(needed)
     else:
-        first = f"None of {subject} costs more than {most} {unit_of(groups[0].row['metric'])} of {metric}"
+        first = bound_in_words(f"Each of {subject}", f"{most} {unit_of(groups[0].row['metric'])} of {metric}")
     spared, unknown = count[DISPENSABLE], count[INCONCLUSIVE]
     parts = [
         first,
         f"{spared} can each be removed as a whole" if spared else "",
-        f"{unknown} {have(unknown)} no verdict" if unknown else "",
+        unknown_in_words(unknown) if unknown else "",
     ]
     return f"{'; '.join(filter(None, parts))}."
 

@@ -28,16 +28,25 @@ from bertsecrets.results.formatting import (
     MISSING,
     are,
     counted,
-    have,
     head_label,
     lower_first,
     metric_label,
     number,
     percentage,
-    rounded_up,
     upper_first,
 )
-from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, OVER_SEEDS, WORDS, shown_verdict
+from bertsecrets.results.verdicts import (
+    DISPENSABLE,
+    INCONCLUSIVE,
+    NEEDED,
+    OVER_SEEDS,
+    WORDS,
+    bound_in_words,
+    most_lost,
+    needed_in_words,
+    shown_verdict,
+    unknown_in_words,
+)
 from bertsecrets.results.views import Comparison
 from bertsecrets.statistics.replicates import Interval, interval_over_seeds
 from bertsecrets.task_heads import unit_of
@@ -235,15 +244,12 @@ def _answer_in_words(measured: Mapping[str, Effects], replicated: Sequence[int])
 def _bound_in_words(effect: Effects) -> str:
     """The heads that a condition needs, or the most that any head can cost."""
     needed, metric = int(effect.needed_LH.sum()), metric_label(effect.metric)
-    if needed == 1:
-        return f"needed is {_most_harmful(effect)}"
+    heads, most = counted(effect.delta_RLH[0].size, HEAD.singular), most_lost(effect.limits_LH2[..., 0].ravel())
     if needed:
-        return f"{needed} of {effect.delta_RLH[0].size} heads are needed, most of all {_most_harmful(effect)}"
-    low_LH = effect.limits_LH2[..., 0]
-    if np.isfinite(low_LH).all():
-        most = number(max(0.0, rounded_up(-float(low_LH.min()))), 1)
-        return f"no single head costs more than {most} {unit_of(effect.metric)} of {metric}"
-    return f"no single head is needed; the largest loss is without {_most_harmful(effect)}"
+        return f"{needed_in_words(needed, heads)}, {'most of all ' * (needed > 1)}{_most_harmful(effect)}"
+    if most is not None:
+        return bound_in_words(f"each of {heads}", f"{most} {unit_of(effect.metric)} of {metric}")
+    return f"{needed_in_words(0, heads)}; the largest loss is without {_most_harmful(effect)}"
 
 
 def _most_harmful(effect: Effects) -> str:
@@ -283,8 +289,8 @@ def _over_seeds(judged: JudgedConditions, component: str) -> tuple[list[str], li
     conditions = f" of {len(over)} conditions" if len(over) > 1 else ""
     can_be_spared, unknown = OVER_SEEDS[DISPENSABLE], verdicts.count(INCONCLUSIVE)
     finding = (
-        f"Over seeds and examples, {needed[0]} of {len(verdicts)} {component}s{conditions} {are(needed[0])} needed, "
-        f"{spared[0]} {can_be_spared}; {unknown} {have(unknown)} no verdict. In "
+        f"Over seeds and examples, {needed_in_words(needed[0], f'{len(verdicts):,} {component}s{conditions}')}, "
+        f"{spared[0]} {can_be_spared}; {unknown_in_words(unknown)}. In "
         f"all of these seeds {needed[1]} {are(needed[1])} needed, in most {needed[2]}, in one at least {needed[3]}; "
         f"{spared[1]}, {spared[2]} and {spared[3]} {can_be_spared}."
     )

@@ -16,7 +16,7 @@ from bertsecrets.ablation.rows import Power, Spared, Swept, Together, found, onl
 from bertsecrets.data.sources.base import ALL
 from bertsecrets.present.disabling import (
     change_in_words,
-    most_lost,
+    lost_at_most,
     points_in_words,
     raises_loss,
     rise_in_words,
@@ -31,9 +31,7 @@ from bertsecrets.results.disabled import main_rows
 from bertsecrets.results.files import copied, on_page
 from bertsecrets.results.formatting import (
     MISSING,
-    are,
     counted,
-    have,
     listed,
     metric_label,
     number,
@@ -51,9 +49,12 @@ from bertsecrets.results.verdicts import (
     INCONCLUSIVE,
     NEEDED,
     WORDS,
+    bound_in_words,
     joint_limits,
     joint_verdicts,
+    needed_in_words,
     shown_verdict,
+    unknown_in_words,
 )
 from bertsecrets.settings import CONF
 from bertsecrets.task_heads import of_classes, unit_of
@@ -77,8 +78,6 @@ _ROUNDS_TO_ZERO = 0.0005
 
 _NAMED_METRICS = 2
 """Metrics listed in a title."""
-
-_COUNTED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ class DisabledHeads:
             if self.together and self.together[0].change.high < 0:
                 second = f"the {len(self.spared):,} that can be spared cost {self._together()}"
         else:
-            first = self._cheap_heads() if self.spared else self._no_head()
+            first = self._cheap_heads() if self.spared else self._bound()
         return upper_first(f"{first}; {second}." if second else f"{first}.")
 
     def _together(self) -> str:
@@ -187,14 +186,13 @@ class DisabledHeads:
         codes = self.layer_verdicts
         if not codes:
             return ""
-        whole = f"{_counted(len(codes))} {LAYER.plural if len(codes) > 1 else LAYER.singular}"
-        if needed := sum(code == NEEDED for code in codes.values()):
-            return f"{_counted(needed)} of {whole} {are(needed)} needed"
+        whole = counted(len(codes), LAYER.singular, LAYER.plural)
+        needed = sum(code == NEEDED for code in codes.values())
         metric, rows = next(iter(self.layers.items()))
-        most = most_lost(rows.values())
-        if most is None:
-            return f"none of {whole} proved necessary"
-        return f"none of {whole} costs more than {most}{self._of(metric)}"
+        most = lost_at_most(rows.values())
+        if needed or most is None:
+            return needed_in_words(needed, whole)
+        return bound_in_words(f"each of {whole}" if len(codes) > 1 else whole, f"{most}{self._of(metric)}")
 
     def _of(self, metric: str) -> str:
         """The metric of a bound, if there are several."""
@@ -213,14 +211,16 @@ class DisabledHeads:
         if len(needed) == 1:
             first = f"{HEAD.label_of(row)} is needed {cost}"
         else:
-            first = f"{len(needed):,} of {self.judged} are needed, most of all {HEAD.label_of(row)} {cost}"
+            first = f"{needed_in_words(len(needed), self.judged)}, most of all {HEAD.label_of(row)} {cost}"
         # Simultaneous limits are valid for any subset of the heads.
         others = [row for head, row in self.heads[metric].items() if head not in needed]
-        most = most_lost(others)
-        if most is None:
-            return first
-        rest = "the other head" if len(others) == 1 else f"each of the other {len(others):,}"
-        return f"{first}; {rest} costs at most {most}{self._of(metric)}"
+        most = lost_at_most(others)
+        return first if most is None else f"{first}; {self._others(len(others), metric, most)}"
+
+    def _others(self, count: int, metric: str, most: str) -> str:
+        """The most that any head costs besides those that were counted."""
+        rest = "the other head" if count == 1 else f"each of the other {count:,}"
+        return bound_in_words(rest, f"{most}{self._of(metric)}")
 
     def _cheap_heads(self) -> str:
         """The heads that can each be spared; unless they were disabled together, also the most that any can cost."""
@@ -243,28 +243,28 @@ class DisabledHeads:
             return f"{cheap}, {adding} {together}"
         if most is None or spared == judged:
             return cheap
-        return f"{cheap}, and none more than {most}{self._of(self.any_row['metric'])}"
+        return f"{cheap}; {self._others(judged - spared, self.any_row['metric'], most)}"
 
-    def _no_head(self) -> str:
+    def _bound(self) -> str:
         """The most that a head can cost, if none is needed and none can be spared."""
-        no_head = f"none of {self.judged}" if self.partial else "no single head"
+        each = f"each of {self.judged}"
         first = self.any_row["metric"]
         undefined = f"{metric_label(first)} is undefined without some heads"
         for metric, rows in self.heads.items():
-            most = self.most_lost if metric == first else most_lost(rows.values())
+            most = self.most_lost if metric == first else lost_at_most(rows.values())
             if most is not None:
-                bound = f"{no_head} is worth more than {most} {unit_of(metric)} of {metric_label(metric)}"
+                bound = bound_in_words(each, f"{most} {unit_of(metric)} of {metric_label(metric)}")
                 return bound if metric == first else f"{bound}; {undefined}"
         rises = [(row["loss_high_simultaneous"], row["loss_baseline"]) for row in self.first]
         if any(high is None or not baseline for high, baseline in rises):
             return f"no bound for {self.judged}, because {undefined}"
         rise = math.ceil(100 * max(0.0, *(high / baseline for high, baseline in rises)))
-        return f"{no_head} raises the mean loss by more than {rise:,} %; {undefined}"
+        return f"{each} raises the mean loss by at most {rise:,} %; {undefined}"
 
     @property
     def most_lost(self) -> str | None:
         """Upper bound on the loss of any single head by the first metric, in points; None if undefined."""
-        return most_lost(self.first, self.excluded)
+        return lost_at_most(self.first, self.excluded)
 
     @property
     def judged(self) -> str:
@@ -543,7 +543,7 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
     """
     row = disabled.any_row
     power, swept = only(found(run, Power), Power, mode=row["mode"]), only(found(run, Swept), Swept, mode=row["mode"])
-    heads = f"{counted(unsettled, 'head')} {have(unsettled)} no verdict."
+    heads = f"{unknown_in_words(unsettled, HEAD.singular)}."
     examples = None if power is None else power.examples
     settles = (
         ""
@@ -610,10 +610,6 @@ def _right_example(run: Run) -> Sequence[str]:
     }
     texts = [example.texts for example in read_examples(folder / CAPTURES) if example.index in right]
     return min(texts, key=lambda each: sum(map(len, each)), default=[_ANY_SENTENCE])
-
-
-def _counted(count: int) -> str:
-    return _COUNTED[count] if count < len(_COUNTED) else str(count)
 
 
 def _extreme(column: HeadColumn) -> tuple[int, int]:

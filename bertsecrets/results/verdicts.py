@@ -4,6 +4,10 @@ from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from bertsecrets.results.formatting import are, counted, have, number, rounded_up
+
 NEEDED, DISPENSABLE, INCONCLUSIVE, BETTER = "needed", "dispensable", "inconclusive", "better"
 """Codes: significant loss; loss smaller than the margin; neither; significant gain."""
 
@@ -55,6 +59,43 @@ def tally(codes: Iterable[str]) -> Tally:
     """
     count = Counter(codes)
     return Tally(count[NEEDED], count[DISPENSABLE] + count[BETTER], count[INCONCLUSIVE])
+
+
+def needed_in_words(needed: int, subject: str) -> str:
+    """How many of some heads or layers are needed.
+
+    >>> needed_in_words(1, "6 heads")
+    '1 of 6 heads is needed'
+    """
+    return f"{needed:,} of {subject} {are(needed)} needed"
+
+
+def bound_in_words(subject: str, most: str) -> str:
+    """The most that any of some heads or layers can cost.
+
+    >>> bound_in_words("each of 6 heads", "1.7 points of accuracy")
+    'each of 6 heads costs at most 1.7 points of accuracy'
+    """
+    return f"{subject} costs at most {most}"
+
+
+def unknown_in_words(unknown: int, noun: str = "") -> str:
+    """How many heads or layers have no verdict.
+
+    >>> unknown_in_words(1), unknown_in_words(1200, "head")
+    ('1 has no verdict', '1,200 heads have no verdict')
+    """
+    return f"{counted(unknown, noun) if noun else f'{unknown:,}'} {have(unknown)} no verdict"
+
+
+def most_lost(lows: Iterable[float]) -> str | None:
+    """Upper bound on every loss, in points, from the lower limits of changes of score; None if one is undefined.
+
+    >>> most_lost([-0.0134, 0.002]), most_lost([float("nan")])
+    ('1.4', None)
+    """
+    losses = [-low for low in lows]
+    return number(max(0.0, rounded_up(max(losses))), 1) if losses and np.isfinite(losses).all() else None
 
 
 def joint_verdicts(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:

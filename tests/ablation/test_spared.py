@@ -81,7 +81,7 @@ def test_without_a_margin_no_head_is_spared_and_all_else_is_the_same() -> None:
     unjudged, *same = spared_heads(outcomes(label_N, clean_N, prediction_VN, heads=4), task("accuracy"), judging)
     assert same == points
     assert unjudged == replace(counts, margin=None, each=0, at_least=0, of_each=0, falsely=0.0)
-    assert spared_in_words(unjudged).startswith("With 95 % confidence (one-sided), no single head loses ")
+    assert spared_in_words(unjudged).startswith("With 95 % confidence (one-sided), each of ")
     with pytest.raises(UserError, match=r"ablation.margin is 0; expected a positive number .*, or null"):
         AblationSettings.read("ablation", {"margin": 0})
 

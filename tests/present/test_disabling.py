@@ -118,7 +118,7 @@ SECOND = [{**HEADS[0], "metric": "f1"}, {**HEADS[1], "metric": "f1", "verdict": 
         (
             NOISE,
             [
-                "None of 4 heads disabled in turn (uniform) costs more than 21.1 points of accuracy; 4 have no verdict; the largest loss, layer 0 · head 0 at −19.1 points (−21.1 to −17.1), may be chance"
+                "Each of 4 heads disabled in turn (uniform) costs at most 21.1 points of accuracy; 4 have no verdict; the largest loss, layer 0 · head 0 at −19.1 points (−21.1 to −17.1), may be chance"
             ],
         ),
         # A loss is not shown as zero points, and a gain not as a loss.
@@ -198,7 +198,7 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
             {"falsely": 1.29, "unchanged": 54, "excluded_unchanged": 0.01802},
             "63 of 72 heads can each be spared, of which at most about 1.3 are expected to lose 1.0 point or more; "
             "with 95 % confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence "
-            "(one-sided), no single head loses 2.4 points or more, and none of the 54 that change no prediction loses 1.9.",
+            "(one-sided), each of 72 heads costs at most 2.4 points, each of the 54 that change no prediction at most 1.9.",
         ),
         (
             {"each": 0, "at_least": 0, "of_each": 0, "excluded": None},
@@ -208,7 +208,7 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
             {"each": 4, "at_least": 3, "of_each": 2, "excluded": 0.03},
             "4 of 72 heads can each be spared, of which at most about 0.2 are expected to lose 1.0 point or more; "
             "with 95 % confidence at least 3 of 72 lose less than 1.0 point, including 2 of these 4. With 95 % "
-            "confidence (one-sided), no single head loses 3.0 points or more.",
+            "confidence (one-sided), each of 72 heads costs at most 3.0 points.",
         ),
     ],
 )
@@ -260,7 +260,7 @@ def test_groups_get_their_verdicts() -> None:
     first = written([*HEADS, *unharmed])[2][0]
     assert (
         first
-        == "None of 4 groups of similar heads costs more than 12.0 points of accuracy; 4 can each be removed as a whole."
+        == "Each of 4 groups of similar heads costs at most 12.0 points of accuracy; 4 can each be removed as a whole."
     )
     assert (
         "Needed groups with fewer than 19 random groups of their layers, and so not tested for redundancy: 1." in words

@@ -1,5 +1,6 @@
 """What pages say is made in one place: changing it there changes the page of a run, of a comparison and of a paper."""
 
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.formatting import head_label, low_to_high, number
 from bertsecrets.results.run import Run
+from bertsecrets.results.verdicts import bound_in_words, needed_in_words, unknown_in_words
 
 RUNS = [*(f"sweep/demo_sentiment-minilm-pretrained-s{seed}" for seed in (1, 2)), "train"]
 
@@ -56,20 +58,53 @@ def limits_otherwise(low: float, high: float, digits: int = 3, *, signed: bool =
     return "OTHER LIMITS"
 
 
+def needed_otherwise(needed: int, subject: str) -> str:
+    return "A VERDICT"
+
+
+def bound_otherwise(subject: str, most: str) -> str:
+    return "A BOUND"
+
+
+def unknown_otherwise(unknown: int, noun: str = "") -> str:
+    return "NO VERDICT"
+
+
 def number_otherwise(value: float, digits: int = 3, *, signed: bool = False) -> str:
     return "A NUMBER"
 
 
-@pytest.mark.parametrize("page", [of_run, of_comparison, of_paper])
+NUMBERS = {head_label: head_otherwise, low_to_high: limits_otherwise, number: number_otherwise}
+VERDICTS = {needed_in_words: needed_otherwise, unknown_in_words: unknown_otherwise, bound_in_words: bound_otherwise}
+
+
+@pytest.mark.parametrize(
+    ("page", "changed", "expected", "never"),
+    [
+        *(
+            (page, NUMBERS, ["ANOTHER NAME", "OTHER LIMITS", "A NUMBER"], "")
+            for page in (of_run, of_comparison, of_paper)
+        ),
+        (of_run, VERDICTS, ["A BOUND", "NO VERDICT"], r"\d (is|are) needed|at most [\d.]+ points|no verdict"),
+        (
+            of_comparison,
+            VERDICTS,
+            ["A VERDICT", "NO VERDICT"],
+            r"\d heads (is|are) needed|at most [\d.]+ points|no verdict",
+        ),
+    ],
+)
 def test_a_change_in_one_place_changes_every_page(
-    page: Callable[[list[str]], Report], folders: list[str], monkeypatch: pytest.MonkeyPatch
+    page: Callable[[list[str]], Report],
+    changed: dict[Callable[..., str], Callable[..., str]],
+    expected: list[str],
+    never: str,
+    folders: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # As if the functions' text had been edited: every module that has imported one runs the other.
-    for words, otherwise in (
-        (head_label, head_otherwise),
-        (low_to_high, limits_otherwise),
-        (number, number_otherwise),
-    ):
+    for words, otherwise in changed.items():
         monkeypatch.setattr(words, "__code__", otherwise.__code__)
     text = text_of(page(folders))
-    assert [change for change in ("ANOTHER NAME", "OTHER LIMITS", "A NUMBER") if change not in text] == []
+    assert [change for change in expected if change not in text] == []
+    assert not never or not re.search(never, text), re.search(never, text)

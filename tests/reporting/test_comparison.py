@@ -196,13 +196,13 @@ def test_the_title_says_what_each_condition_needs_and_can_spare(tmp_path: Path) 
     assert title_of(tmp_path / "one").startswith("Layer 0 · head 0 is needed (−20.0 points of accuracy")
     assert (
         title_of(tmp_path / "two")
-        == "mrpc: no single head costs more than 22.0 points of accuracy; stsb: 2 of 6 heads are needed, most of all "
+        == "mrpc: each of 6 heads costs at most 22.0 points of accuracy; stsb: 2 of 6 heads are needed, most of all "
         "layer 0 · head 0, −20.0 points of accuracy (one seed each)."
     )
     assert (
         title_of(tmp_path / "all four")
-        == "wnli: 3 of 6 heads are needed, most of all layer 0 · head 0, −20.0 points of accuracy; mrpc: no single head "
-        "costs more than 22.0 points of accuracy (one seed each, 4 conditions)."
+        == "wnli: 3 of 6 heads are needed, most of all layer 0 · head 0, −20.0 points of accuracy; mrpc: each of 6 "
+        "heads costs at most 22.0 points of accuracy (one seed each, 4 conditions)."
     )
 
 

@@ -73,15 +73,15 @@ def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> D
     [
         (True, True, "", "Layer 1 · head 2 is needed (−5.0 points of accuracy, at least −3.5); each of the other 5 costs "
                          "at most 4.2."),
-        (False, True, "nd", "2 of 6 heads each cost less than 1.0 point of accuracy, and none more than 6.2; one of two "
-                            "whole layers is needed."),
-        (False, True, "dd", "2 of 6 heads each cost less than 1.0 point of accuracy, and none more than 6.2; none of two "
-                            "whole layers costs more than 0.2."),
+        (False, True, "nd", "2 of 6 heads each cost less than 1.0 point of accuracy; each of the other 4 costs at most "
+                            "6.2; 1 of 2 whole layers is needed."),
+        (False, True, "dd", "2 of 6 heads each cost less than 1.0 point of accuracy; each of the other 4 costs at most "
+                            "6.2; each of 2 whole layers costs at most 0.2."),
         (True, False, "nn", "Layer 1 · head 2 is needed (−5.0 points of accuracy, at least −3.5); each of the other 5 "
-                            "costs at most 4.2; two of two whole layers are needed."),
-        (False, False, "dd", "No single head is worth more than 6.2 points of accuracy; none of two whole layers costs "
-                             "more than 0.2."),
-        (False, False, "", "No single head is worth more than 6.2 points of accuracy."),
+                            "costs at most 4.2; 2 of 2 whole layers are needed."),
+        (False, False, "dd", "Each of 6 heads costs at most 6.2 points of accuracy; each of 2 whole layers costs at most "
+                             "0.2."),
+        (False, False, "", "Each of 6 heads costs at most 6.2 points of accuracy."),
     ],
 )  # fmt: skip
 def test_the_title_is_the_answer(needed: bool, spared: bool, layers: str, title: str, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ _IS_NEEDED = (
         (False, -0.02, f"{_CHEAP}, and 2.0 points together (not significant)."),
         (False, -0.0001, f"{_CHEAP}, and nothing together."),
         (False, 0.06, f"{_CHEAP}, and add 6.0 points together."),
-        (False, float("nan"), f"{_CHEAP}, and none more than 6.2."),
+        (False, float("nan"), f"{_CHEAP}; each of the other 4 costs at most 6.2."),
         (True, -0.2, f"{_IS_NEEDED}; the 2 that can be spared cost 20.0 points together."),
         (True, -0.02, f"{_IS_NEEDED}."),
     ],
@@ -140,7 +140,7 @@ def test_a_run_that_judged_some_heads_says_of_how_many(tmp_path: Path) -> None:
     AblationTable.from_rows(rows).write(run.ablation_path)
     effects = DisabledHeads.of(run)
     assert effects is not None
-    assert effects.title().startswith("2 of the 5 heads tested each cost less than 1.0 point of accuracy, ")
+    assert effects.title().startswith("2 of the 5 heads tested each cost less than 1.0 point of accuracy; ")
     assert next_steps(run, effects)[0].settles.startswith("2 of the 5 heads tested can each be spared.")
 
 
@@ -433,12 +433,12 @@ def judged(folder: Path, metrics: Sequence[str], label_N: Any, prediction_VN: An
 @pytest.mark.parametrize(
     ("case", "metrics", "title"),
     [
-        ("one class", ["accuracy"], r"No single head is worth more than \d\.\d points of accuracy\."),
-        ("one class", ["matthews"], r"No single head raises the mean loss by more than [\d,]+ %; Matthews "
+        ("one class", ["accuracy"], r"Each of 6 heads costs at most \d\.\d points of accuracy\."),
+        ("one class", ["matthews"], r"Each of 6 heads raises the mean loss by at most [\d,]+ %; Matthews "
                                     r"correlation is undefined without some heads\."),
-        ("one class", ["matthews", "accuracy"], r"No single head is worth more than \d\.\d points of accuracy; Matthews "
+        ("one class", ["matthews", "accuracy"], r"Each of 6 heads costs at most \d\.\d points of accuracy; Matthews "
                                                 r"correlation is undefined without some heads\."),
-        ("missing class", ["macro_f1"], r"No single head is worth more than \d\.\d points of macro-F1\."),
+        ("missing class", ["macro_f1"], r"Each of 6 heads costs at most \d\.\d points of macro-F1\."),
         ("1,008 heads", ["accuracy"], r"Layer 0 · head 7 is needed \(−\d\d\.\d points of accuracy, at least −\d+\.\d\); each "
                                       r"of the other 1,007 costs at most \d+\.\d\."),
     ],
