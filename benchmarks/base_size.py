@@ -50,8 +50,7 @@ from bertsecrets.models.encoder import describe, unwrap
 from bertsecrets.models.loading import load_model
 from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete, fit_gates
 from bertsecrets.pruning.latency import processor_name
-from bertsecrets.results.config_copy import plain, read_config
-from bertsecrets.results.run import INITIAL
+from bertsecrets.results.run import INITIAL, plain, read_config
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import BASE
 from bertsecrets.task_heads.base import output_of

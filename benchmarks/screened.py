@@ -53,7 +53,7 @@ from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.encoder import Autocast, describe
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
-from bertsecrets.results.config_copy import plain, read_config
+from bertsecrets.results.run import plain, read_config
 from bertsecrets.results.verdicts import DISPENSABLE
 
 RESULTS = Path(__file__).parent / "results" / "screened_sweeps.json"

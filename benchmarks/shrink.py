@@ -69,9 +69,8 @@ from bertsecrets.pruning.latency import compare_latency
 from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.rows import MetricTest, Shrunk
 from bertsecrets.pruning.settings import ShrinkSettings
-from bertsecrets.results.config_copy import plain
 from bertsecrets.results.formatting import number, rounded_up, with_limits
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import Run, plain
 from bertsecrets.results.views import MeasureView
 from bertsecrets.shrinking.analysis import make_smaller, metric_tests
 from bertsecrets.shrinking.distillation import distill

@@ -32,8 +32,7 @@ from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.analysis import Analysis, Context, Findings, find, record
 from bertsecrets.callbacks.gradient_flow import GradientFlow as _GradientFlow
 from bertsecrets.callbacks.own_module import OwnModule, write_identity
-from bertsecrets.callbacks.run_analysis import RunAnalysis
-from bertsecrets.callbacks.trainer_state import LogsGrids
+from bertsecrets.callbacks.run_analysis import LogsGrids, RunAnalysis
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError

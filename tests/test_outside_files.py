@@ -30,11 +30,10 @@ from bertsecrets.models.families import FAMILIES, set_family
 from bertsecrets.models.loading import load_folder, load_model
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.config_copy import plain
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import Run, plain
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.code_version import outside_code
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
+from bertsecrets.sweeps.run_folder import outside_code
 
 MODE = """
 from bertsecrets.attention.modes import OverrideMode

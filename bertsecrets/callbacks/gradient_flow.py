@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bertsecrets.analysis import without_errors
-from bertsecrets.callbacks.trainer_state import log_grids
+from bertsecrets.callbacks.run_analysis import log_grids
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.models.encoder import Encoder, describe

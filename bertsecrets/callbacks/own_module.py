@@ -29,9 +29,15 @@ from bertsecrets.ablation.own_outcome import (
 )
 from bertsecrets.analysis import Context, Reference, SplitBatches
 from bertsecrets.attention.hooks import eager_execution
-from bertsecrets.callbacks.recorded_examples import OutcomeExamples, gathered, recorded_inputs
-from bertsecrets.callbacks.recorder import RecordedStep, Recorder, recorder_of
-from bertsecrets.callbacks.trainer_state import shows_progress
+from bertsecrets.callbacks.recorder import (
+    OutcomeExamples,
+    RecordedStep,
+    Recorder,
+    gathered,
+    recorded_inputs,
+    recorder_of,
+)
+from bertsecrets.callbacks.run_analysis import shows_progress
 from bertsecrets.data.classes import are_unnamed, names_of
 from bertsecrets.data.groups import judged_as_groups
 from bertsecrets.data.module import constant_prediction
@@ -41,8 +47,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Autocast, check_kind, describe, models_in, same_logits
 from bertsecrets.models.metrics import other_classes, scores_of_statistics, set_scores
 from bertsecrets.models.sharding import SHARDED
-from bertsecrets.results.config_copy import CONFIG_COPY, write_config
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import CONFIG_COPY, Run, write_config
 from bertsecrets.results.scores import SetScores
 from bertsecrets.task_heads.sequence import find_logits
 

@@ -2,7 +2,7 @@
 
 import inspect
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -10,13 +10,18 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from lightning_fabric.utilities import move_data_to_device
 from lightning_utilities.core.apply_func import apply_to_collection
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_leaves
+from transformers import PreTrainedTokenizerBase
 
 from bertsecrets.ablation.own_outcome import NOT_INPUTS
 from bertsecrets.attention.hooks import eager_execution
-from bertsecrets.data.recorded import EncoderInputs
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.recorded import EncoderInputs, RecordedSplit
+from bertsecrets.data.sampler import BatchSpec, rank_and_world_size
+from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
 
 MAX_BYTES = 1 << 30
@@ -191,3 +196,187 @@ def on_cpu(batch: Any) -> Any:
 def _index(batch: Any) -> Tensor | None:
     index = batch.get("index") if isinstance(batch, Mapping) else getattr(batch, "index_B", None)
     return index.detach().cpu().clone() if isinstance(index, Tensor) and index.dim() == 1 else None
+
+
+Key = tuple[int, ...]
+"""Identifies an example: by its index, or by its step, its row in the batch and its process."""
+
+
+REPEATED: Key = (-1,)
+"""An example that another one repeats, to give every process as many."""
+
+
+def gathered(content: list[Any]) -> list[list[Any]]:
+    """The lists of all processes."""
+    if not distributed.is_initialized():
+        return [content]
+    lists: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(lists, content)
+    return lists
+
+
+def keys_of(step: RecordedStep, count: int) -> list[Key]:
+    """A key for each of the examples of a step.
+
+    Examples without an index are in the order of a set that is dealt out one by one to the processes.
+    """
+    if step.index_B is not None and len(step.index_B) == count:
+        return [(int(index),) for index in step.index_B]
+    return [(step.number, row, rank_and_world_size()[0]) for row in range(count)]
+
+
+def recorded_inputs(
+    steps: Sequence[RecordedStep],
+    tokenizer: PreTrainedTokenizerBase | None,
+    pad_id: int,
+    label_N: Tensor | None = None,
+    group_N: Tensor | None = None,
+) -> RecordedSplit:
+    """All inputs of the encoder, on all processes, with the labels and groups of the texts in order.
+
+    Raises:
+        UserError: If it was not called.
+    """
+    mine: list[tuple[Key, dict[str, Tensor]]] = []
+    for step in steps:
+        for number, call in enumerate(step.calls):
+            rows = call.rows()
+            keys = keys_of(step, len(rows))
+            mine += [((*key, number), row) for key, row in zip(keys, rows, strict=True) if key != REPEATED]
+    by_key: dict[Key, dict[str, Tensor]] = {}
+    for part in gathered(mine):
+        for key, row in part:
+            by_key.setdefault(key, row)
+    if not by_key:
+        raise UserError(
+            "The encoder was not called in validation; call it in validation_step, or choose the encoder that is "
+            "called with encoder='<its attribute in the module>'."
+        )
+    order = sorted(by_key)
+    return RecordedSplit([by_key[key] for key in order], range(len(order)), tokenizer, pad_id, label_N, group_N)
+
+
+class OutcomeBatch(Batch):
+    """Some examples of a user's batch.
+
+    Args:
+        whole: The batch.
+        row_R: The examples.
+        index_B, label_B, group_B: Their positions in the set, their labels and their groups.
+    """
+
+    def __init__(
+        self, whole: Any, row_R: Tensor, index_B: Tensor, label_B: Tensor, group_B: Tensor | None = None
+    ) -> None:
+        none_B0 = torch.zeros(len(index_B), 0, dtype=torch.int64, device=index_B.device)
+        super().__init__(none_B0, none_B0, None, none_B0.bool(), none_B0, index_B, label_B, group_B=group_B)
+        self.whole, self.row_R = whole, row_R
+
+    def inputs(self) -> dict[str, Any]:
+        return {"batch": self.whole, "rows": self.row_R}
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "OutcomeBatch":
+        parts = (self.whole, self.row_R, self.index_B, self.label_B, self.group_B)
+        return OutcomeBatch(*(move_data_to_device(part, torch.device(device)) for part in parts))
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A step of this process, its predictions, labels and groups, and the position of each example in the set (-1 if
+    another step has it).
+    """
+
+    step: RecordedStep
+    answers_BC: Tensor
+    label_B: Tensor
+    group_B: Tensor | None
+    position_B: Tensor
+
+
+class OutcomeExamples:
+    """The examples of recorded steps, scored by an outcome, for :class:`~bertsecrets.analysis.Context`.
+
+    Args:
+        steps: The steps of this process.
+        score: Maps a batch on the CPU and its number of examples (None if unknown) to predictions and labels.
+        groups: Maps a step and its number of examples to the group of each; None where examples are independent.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[RecordedStep],
+        score: Callable[[Any, int | None], tuple[Tensor, Tensor]],
+        groups: Callable[[RecordedStep, int], Tensor | None] = lambda step, count: None,
+    ) -> None:
+        answered = []
+        for step in steps:
+            count = None if step.index_B is None else len(step.index_B)
+            answers_BC, label_B = score(step.batch, count)
+            parts = (step, answers_BC.cpu(), label_B.cpu(), groups(step, len(label_B)))
+            answered.append((*parts, keys_of(step, len(label_B))))
+        lists = gathered([key for *_, keys in answered for key in keys])
+        owners: dict[Key, int] = {}
+        for rank, keys in enumerate(lists):
+            for key in keys:
+                owners.setdefault(key, rank)
+        owners.pop(REPEATED, None)
+        positions = {key: position for position, key in enumerate(sorted(owners))}
+        self.count = len(positions)
+        rank, taken = rank_and_world_size()[0], set[Key]()
+        self.scored = []
+        for step, answers_BC, label_B, group_B, keys in answered:
+            position_B = torch.full((len(keys),), -1)
+            for row, key in enumerate(keys):
+                if owners.get(key) == rank and key not in taken:
+                    taken.add(key)
+                    position_B[row] = positions[key]
+            self.scored.append(_Scored(step, answers_BC, label_B, group_B, position_B))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def collected(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Predictions ``[N, C]``, labels ``[N]`` and groups ``[N]`` of all processes, in order; no groups if an example
+        has none.
+        """
+        mine = [(part.position_B, part.answers_BC, part.label_B, part.group_B) for part in self.scored]
+        parts = [part for of_rank in gathered(mine) for part in of_rank]
+        position_N, answers_NC, label_N = (torch.cat([part[place] for part in parts]) for place in range(3))
+        order_N = position_N.argsort()[int((position_N < 0).sum()) :]
+        groups = [group_B for *_, group_B in parts if group_B is not None]
+        group_N = torch.cat(groups)[order_N] if len(groups) == len(parts) else None
+        return answers_NC[order_N], label_N[order_N], group_N
+
+    def load(self, positions: Sequence[int]) -> "OutcomeBatches":
+        """This process's batches of some positions."""
+        return OutcomeBatches(self.scored, set(positions))
+
+
+class OutcomeBatches:
+    """Batches of scored steps.
+
+    Args:
+        scored: The steps of this process.
+        positions: The positions to use.
+    """
+
+    def __init__(self, scored: Sequence[_Scored], positions: set[int]) -> None:
+        self.scored, self.positions = scored, positions
+
+    def _rows(self, part: _Scored) -> Tensor:
+        used = [row for row, position in enumerate(part.position_B.tolist()) if position in self.positions]
+        return torch.tensor(used, dtype=torch.int64)
+
+    @property
+    def sampler(self) -> list[BatchSpec]:
+        return [BatchSpec(tuple(part.position_B[self._rows(part)].tolist())) for part in self.scored]
+
+    def __len__(self) -> int:
+        return len(self.scored)
+
+    def __iter__(self) -> Iterator[OutcomeBatch]:
+        # Include steps without a used example, because every process must take part in gathering outcomes.
+        for part in self.scored:
+            row_R = self._rows(part)
+            group_R = None if part.group_B is None else part.group_B[row_R]
+            yield OutcomeBatch(part.step.batch, row_R, part.position_B[row_R], part.label_B[row_R], group_R)

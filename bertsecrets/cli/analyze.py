@@ -31,9 +31,8 @@ from bertsecrets.models.origin import check_folder_origin, check_origin, check_s
 from bertsecrets.models.sentence_embedder import SentenceEmbedder, embedder_spec, is_embedder_folder, is_setfit_folder
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
-from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.files import displayed, resume_command
-from bertsecrets.results.run import FINISHED, TRAINING, Run, is_first_process
+from bertsecrets.results.run import FINISHED, TRAINING, Run, is_first_process, plain, write_config
 from bertsecrets.sweeps.run_folder import exclusive_run
 
 _log = logging.getLogger(__name__)

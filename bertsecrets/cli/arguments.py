@@ -19,8 +19,8 @@ from bertsecrets.errors import UserError
 from bertsecrets.keys import top_level
 from bertsecrets.models.files import ADAPTER, base_of, output_names
 from bertsecrets.models.spec import INITIAL, ModelSpec, model_folder
-from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import quoted, read_yaml, typed
+from bertsecrets.results.run import CONFIG_COPY
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import (
     PATHS,

@@ -24,10 +24,9 @@ from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
 from bertsecrets.reporting.gate import REFUSED, losses_of_later, losses_of_run, refusals
-from bertsecrets.results.config_copy import CONFIG_COPY, plain
 from bertsecrets.results.files import copied, displayed, in_command, resume_command
 from bertsecrets.results.formatting import message
-from bertsecrets.results.run import SWEEP_FILE, Run, is_first_process
+from bertsecrets.results.run import CONFIG_COPY, SWEEP_FILE, Run, is_first_process, plain
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps import signals
 from bertsecrets.sweeps.hydra_arguments import (
@@ -38,12 +37,10 @@ from bertsecrets.sweeps.hydra_arguments import (
     offer_to_hydra,
     without_hydra,
 )
-from bertsecrets.sweeps.job import start_job
 from bertsecrets.sweeps.job_processes import LostProcessError, end_at_once, end_with_parent
-from bertsecrets.sweeps.output_folder import cannot_write, claimed
-from bertsecrets.sweeps.run_folder import exclusive_run, report_failure
+from bertsecrets.sweeps.run_folder import cannot_write, claimed, exclusive_run, report_failure
 from bertsecrets.sweeps.signals import Interrupted
-from bertsecrets.sweeps.sweep import FAILED, JobRecord, Sweep, open_sweep, rejection, wait_for_other_jobs
+from bertsecrets.sweeps.sweep import FAILED, JobRecord, Sweep, open_sweep, rejection, start_job, wait_for_other_jobs
 from bertsecrets.sweeps.trust import may_be_given_again
 
 _log = logging.getLogger(__name__)
@@ -53,7 +50,7 @@ _FUNCTIONS = {
     "analyze": ("bertsecrets.cli.analyze", "analyze"),
     "compare": ("bertsecrets.cli.pages", "compare_runs"),
     "report": ("bertsecrets.cli.pages", "report_again"),
-    "view": ("bertsecrets.cli.view", "view"),
+    "view": ("bertsecrets.cli.pages", "view"),
     "export": ("bertsecrets.cli.export", "export_model"),
     "plan": ("bertsecrets.cli.pages", "plan"),
     "workspace": ("bertsecrets.cli.workspace", "save_workspace"),

@@ -17,7 +17,7 @@ from bertsecrets.cli.settings import check_settings
 from bertsecrets.cli.targets import SET_BY_THE_PROGRAM, trainer_arguments
 from bertsecrets.errors import UserError, choices
 from bertsecrets.keys import COMMANDS
-from bertsecrets.results.config_copy import plain
+from bertsecrets.results.run import plain
 from bertsecrets.settings import shown
 from bertsecrets.sweeps.hydra_arguments import (
     Invocation,

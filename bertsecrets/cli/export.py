@@ -15,9 +15,8 @@ from bertsecrets.models.loading import load_tokenizer, quiet
 from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.pages.model_card import CARD, ExportedModel, analyses_of, model_card
 from bertsecrets.present.console import print_lines
-from bertsecrets.results.config_copy import plain
 from bertsecrets.results.files import check_new_folder, new_folder, resolved_folder
-from bertsecrets.results.run import Run, is_first_process
+from bertsecrets.results.run import Run, is_first_process, plain
 
 
 def export_model(config: DictConfig) -> Path:

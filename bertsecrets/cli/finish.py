@@ -28,11 +28,10 @@ from bertsecrets.present.console import print_summary
 from bertsecrets.present.disabling import named_scalars
 from bertsecrets.present.wandb import artifact_name
 from bertsecrets.reporting.run_report import RunReport, report_run
-from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.disabled import named_rows, objective
 from bertsecrets.results.files import write_parquet
 from bertsecrets.results.rows import FINDINGS
-from bertsecrets.results.run import PREDICTIONS, Run
+from bertsecrets.results.run import CONFIG_COPY, PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores, SetScores
 from bertsecrets.sweeps.job_processes import watched
 

@@ -15,7 +15,7 @@ from pytorch_lightning.trainer.states import TrainerFn
 
 from bertsecrets.results.files import atomic_write
 from bertsecrets.sweeps import signals
-from bertsecrets.sweeps.output_folder import keep_results
+from bertsecrets.sweeps.run_folder import keep_results
 from bertsecrets.sweeps.signals import Interrupted
 
 

@@ -24,7 +24,7 @@ from bertsecrets.results.disabled import named
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Run
 from bertsecrets.settings import shown
-from bertsecrets.sweeps.code_version import code_version
+from bertsecrets.sweeps.run_folder import code_version
 
 WandbMode = Literal["offline", "online", "disabled"]
 

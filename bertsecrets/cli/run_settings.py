@@ -15,12 +15,10 @@ from bertsecrets.data.sources.base import ALL, HELD_OUT, VALIDATION
 from bertsecrets.errors import UserError
 from bertsecrets.keys import command_of
 from bertsecrets.models.spec import INITIAL
-from bertsecrets.results.config_copy import CONFIG_COPY, plain, read_config
 from bertsecrets.results.files import resume_command
-from bertsecrets.results.run import Run
-from bertsecrets.sweeps.code_version import code_version
+from bertsecrets.results.run import CONFIG_COPY, Run, plain, read_config
 from bertsecrets.sweeps.hydra_arguments import key_of, register_resolver, unquoted, without_hydra
-from bertsecrets.sweeps.run_folder import read_begun
+from bertsecrets.sweeps.run_folder import code_version, read_begun
 from bertsecrets.sweeps.sweep import sweep_command
 from bertsecrets.sweeps.trust import check_code, with_settings_given_again
 

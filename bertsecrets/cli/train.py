@@ -27,9 +27,8 @@ from bertsecrets.models.loading import load_masked_lm, load_model
 from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, FINAL, LAST, RANDOM_INIT, find_checkpoint
 from bertsecrets.pages.model_card import VERSIONS, versions
-from bertsecrets.results.config_copy import plain
 from bertsecrets.results.files import displayed, folder_write
-from bertsecrets.results.run import Run, is_first_process
+from bertsecrets.results.run import Run, is_first_process, plain
 from bertsecrets.sweeps.run_folder import exclusive_run
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from bertsecrets.present.pruning import CHANGE_OF, KEPT_AXIS
 from bertsecrets.present.wandb import STEP
 from bertsecrets.results.files import write_text
 from bertsecrets.results.verdicts import WORDS
-from bertsecrets.sweeps.output_folder import keep_results
+from bertsecrets.sweeps.run_folder import keep_results
 from bertsecrets.task_heads import METRICS
 
 _SCORES = [*(f"val/{metric}" for metric in METRICS), "mnli_m/accuracy", "mnli_mm/accuracy"]

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.seeds import Effects, effects
-from bertsecrets.callbacks.prune_first import PruneFirst
-from bertsecrets.callbacks.train_gates import TrainGates
+from bertsecrets.callbacks.gates import PruneFirst, TrainGates
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.models.spec import RANDOM_INIT
@@ -24,9 +23,8 @@ from bertsecrets.reporting.conditions import Condition, find_conditions
 from bertsecrets.reporting.controls import ONLY, PERMUTED, controls_in_words
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import KINDS
-from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import copied, typed
-from bertsecrets.results.run import INITIAL, Declaration, Run
+from bertsecrets.results.run import CONFIG_COPY, INITIAL, Declaration, Run
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.settings import CONF
 

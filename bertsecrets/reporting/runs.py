@@ -10,9 +10,8 @@ from typing import Any
 
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.run_report import views_of
-from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import resume_command
-from bertsecrets.results.run import FINISHED, SWEEP_FILE, Declaration, Run
+from bertsecrets.results.run import CONFIG_COPY, FINISHED, SWEEP_FILE, Declaration, Run
 from bertsecrets.results.scores import RunScores, SetScores
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView

@@ -22,8 +22,8 @@ from bertsecrets.data.sources import SourceConfig
 from bertsecrets.doors import dotted, offered_folders, offers
 from bertsecrets.errors import UserError
 from bertsecrets.keys import top_level
-from bertsecrets.results.config_copy import plain
 from bertsecrets.results.files import copied, quoted
+from bertsecrets.results.run import plain
 from bertsecrets.settings import CONF, meanings, shown
 from bertsecrets.sweeps.hydra_arguments import parse_overrides
 

@@ -23,9 +23,8 @@ from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.analysis import Analysis
 from bertsecrets.attention.gates import gated
 from bertsecrets.attention.override import HeadEdit, override
-from bertsecrets.callbacks.prune_first import PruneFirst
+from bertsecrets.callbacks.gates import PruneFirst, TrainGates
 from bertsecrets.callbacks.run_analysis import RunAnalysis
-from bertsecrets.callbacks.train_gates import TrainGates
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError

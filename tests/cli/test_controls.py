@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 import bertsecrets.cli.run_settings  # noqa: F401  registers the resolver of the configuration
 from bertsecrets.cli.settings import read_train
 from bertsecrets.reporting.controls import controls
-from bertsecrets.results.config_copy import plain
+from bertsecrets.results.run import plain
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
 

@@ -24,7 +24,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, CheckpointSettings, ReportSettings, SweepSettings, TrainerSettings
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.settings import PruneSettings, ShrinkSettings
-from bertsecrets.results.config_copy import plain
+from bertsecrets.results.run import plain
 from bertsecrets.settings import CONF, Settings
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
 

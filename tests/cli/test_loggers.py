@@ -7,8 +7,7 @@ from omegaconf import OmegaConf
 
 import bertsecrets.cli.run_settings  # noqa: F401 - registers the resolver of names
 from bertsecrets.cli.loggers import wandb_logger
-from bertsecrets.results.config_copy import plain
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import Run, plain
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
 

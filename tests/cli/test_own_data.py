@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from bertsecrets.cli.arguments import own_data
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.errors import UserError
-from bertsecrets.results.config_copy import plain
+from bertsecrets.results.run import plain
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
 

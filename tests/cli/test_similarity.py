@@ -21,7 +21,7 @@ from bertsecrets.cli.settings import read_analyze
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
-from bertsecrets.results.config_copy import plain
+from bertsecrets.results.run import plain
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import BASE

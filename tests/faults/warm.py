@@ -67,7 +67,7 @@ def import_everything() -> None:
     """Import and read what the commands import and read late; starts no threads that a fork would lose."""
     for name in MODULES:
         importlib.import_module(name)
-    importlib.import_module("bertsecrets.sweeps.code_version").code_version()
+    importlib.import_module("bertsecrets.sweeps.run_folder").code_version()
     for split in ("train", "validation"):
         importlib.import_module("bertsecrets.data.sources.demo").demo_examples("demo_paraphrase", split)
     importlib.import_module("torch").set_num_threads(1)

@@ -23,7 +23,7 @@ from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.spec import ModelSpec
-from bertsecrets.results.config_copy import plain
+from bertsecrets.results.run import plain
 from bertsecrets.sweeps.hydra_arguments import BASE
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(1800)]

@@ -588,11 +588,11 @@ def test_gates_of_the_frozen_model_are_averaged_over_seeds_and_examples(tmp_path
     assert section is not None
 
 
-GATES = "bertsecrets.callbacks.train_gates.TrainGates"
+GATES = "bertsecrets.callbacks.gates.TrainGates"
 
 
 def test_models_that_differ_in_seed_and_its_folder_of_scores_are_one_group(tmp_path: Path) -> None:
-    prune = {"_target_": "bertsecrets.callbacks.prune_first.PruneFirst", "keep": 6}
+    prune = {"_target_": "bertsecrets.callbacks.gates.PruneFirst", "keep": 6}
     for seed in (1, 2):
         kept = [("checkpoint", FirstPruned.name, {"kept": (np.arange(12).reshape(3, 4) < 6).astype(float)})]
         settings = {**prune, "seed": seed, "tables": [f"there/gates-0.1-{seed}"]}

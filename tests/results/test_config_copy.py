@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.config_copy import plain, read_config, write_config
+from bertsecrets.results.run import plain, read_config, write_config
 
 
 def test_the_copy_is_resolved_and_read_back(tmp_path: Path) -> None:

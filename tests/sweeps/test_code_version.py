@@ -9,8 +9,8 @@ import pytest
 from packages import installed, write_package
 
 import bertsecrets
-from bertsecrets.sweeps import code_version as module
-from bertsecrets.sweeps.code_version import code_version, outside_code
+from bertsecrets.sweeps import run_folder as module
+from bertsecrets.sweeps.run_folder import code_version, outside_code
 
 
 def test_code_weights_and_rows_count_and_rooms_without_numbers_do_not(

@@ -11,10 +11,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from bertsecrets.errors import BusyError, UserError
-from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.run import CONFIG_COPY
 from bertsecrets.sweeps import run_folder
-from bertsecrets.sweeps.output_folder import cannot_write, claimed, keep_results
-from bertsecrets.sweeps.run_folder import exclusive_run, hold
+from bertsecrets.sweeps.run_folder import cannot_write, claimed, exclusive_run, hold, keep_results
 from bertsecrets.sweeps.signals import Interrupted
 
 CONFIG: dict[str, Any] = {"task": {"name": "mrpc"}, "seed": 1, "resume": None, "overwrite": False}

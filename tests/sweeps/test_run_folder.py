@@ -11,11 +11,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.config_copy import write_config
-from bertsecrets.sweeps.code_version import code_version
+from bertsecrets.results.run import write_config
 from bertsecrets.sweeps.run_folder import (
     FAILURE,
     claim_folder,
+    code_version,
     config_digest,
     exclusive_run,
     find_damage,

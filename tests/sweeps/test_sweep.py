@@ -16,7 +16,7 @@ from cli.runs import ROOT, door, environment
 from sweeps.sweeps import left_of, start, sweep, sweep_arguments
 from wandb_log import read_log
 
-from bertsecrets.sweeps.code_version import code_version
+from bertsecrets.sweeps.run_folder import code_version
 
 
 def folders_of(folder: Path) -> list[Path]:
@@ -114,13 +114,14 @@ def test_a_folder_of_another_sweep_is_refused(partly_failed: tuple[Path, str], t
 
 def test_a_node_with_other_code_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
     arguments = sweep_arguments(tiny_bert, tmp_path / "sweep", "seed=1,2")
-    other = "import bertsecrets.sweeps.job as job; job.code_version = lambda: '0.1.0+5eed'"
+    other = (
+        "import dataclasses; from bertsecrets.sweeps.sweep import SweepFacts; read = SweepFacts.read; "
+        "SweepFacts.read = lambda: dataclasses.replace(read(), code='0.1.0+5eed')"
+    )
     result = door("train", *arguments, before=other)
     assert result.returncode == 1
-    sentence = (
-        r"job 1 failed: \S+ has code version 0\.1\.0\+5eed, but the sweep was started with "
-        rf"{re.escape(code_version())};"
-    )
+    code = re.escape(code_version())
+    sentence = rf"job 1 failed: \S+ has code version {code}, but the sweep was started with 0\.1\.0\+5eed;"
     assert re.search(sentence, result.stdout), result.stdout
 
 

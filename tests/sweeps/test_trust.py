@@ -11,8 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.cli.arguments import with_resume
 from bertsecrets.errors import UserError
-from bertsecrets.results.config_copy import plain
-from bertsecrets.results.run import SWEEP_FILE
+from bertsecrets.results.run import SWEEP_FILE, plain
 from bertsecrets.sweeps.sweep import resume_arguments
 from bertsecrets.sweeps.trust import (
     check_code,

@@ -23,8 +23,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
-from bertsecrets.results.config_copy import plain, read_config
-from bertsecrets.results.run import CHECKPOINT, INITIAL, Run
+from bertsecrets.results.run import CHECKPOINT, INITIAL, Run, plain, read_config
 from tools.pattern_labels.compare import compare_labels
 from tools.pattern_labels.import_labels import import_labels
 from tools.pattern_labels.labels import read_labels

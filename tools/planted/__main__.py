@@ -28,8 +28,7 @@ from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
 from bertsecrets.pruning.measured import ranking_measures
-from bertsecrets.results.config_copy import plain, read_config
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import Run, plain, read_config
 from bertsecrets.statistics.replicates import mean_interval
 from bertsecrets.task_heads import METRICS
 from tools.planted.classifiers import PLANTS, Planted, plant
