@@ -367,7 +367,8 @@ def _one_seed(
     draw_WR = joint_draws(correlation, generator, _DRAWS)
     settled_R, needed, spared = np.zeros(repeats, np.int64), 0, 0
     for repeat in range(repeats):
-        verdict = verdicts_together(*(p_RW[repeat] for p_RW in drawn), draw_WR, pilot.judging)[2]
+        p_loss_V, p_margin_V, p_unchanged_V = (p_RW[repeat] for p_RW in drawn)
+        verdict = verdicts_together(p_loss_V, p_margin_V, p_unchanged_V, draw_WR, pilot.judging)[2]
         settled_R[repeat] = sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_RV[repeat]))
         needed += verdict[heads] == NEEDED
         spared += sum(code == DISPENSABLE for code in verdict[heads + 1 :])
