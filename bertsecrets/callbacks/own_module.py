@@ -45,7 +45,7 @@ from bertsecrets.data.recorded import RecordedSplit
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Autocast, check_kind, describe, models_in, same_logits
-from bertsecrets.models.metrics import other_classes, scores_of_statistics, set_scores
+from bertsecrets.models.metrics import other_classes, scores, set_scores
 from bertsecrets.models.sharding import SHARDED
 from bertsecrets.results.run import CONFIG_COPY, Run, write_config
 from bertsecrets.results.scores import SetScores
@@ -250,7 +250,7 @@ class OwnModule:
             notes.append(judged_as_groups(len(group_N), count))
         _warn_of_repeats(trainer, self.dataloader, len(examples), steps)
         if own:
-            answer, found = "", SetScores(len(answers_NC), scores_of_statistics(answers_NC, task), {})
+            answer, found = "", SetScores(len(answers_NC), scores(answers_NC, label_N, task), {})
         else:
             constant = constant_prediction(label_N, task)
             answer = f"{constant:.2f}" if task.is_regression else task.labels[int(constant)]
@@ -259,10 +259,10 @@ class OwnModule:
             if options.get("last") and not task.is_regression:
                 notes += _misnamed(task, answers_NC, label_N)
         self.notes = tuple(notes)
-        scores = {self._evaluation: found}
+        sets = {self._evaluation: found}
         if not own and self._answers_of_model(module, examples, context):
             split = self.inputs(trainer, module, label_N, group_N)
-            return self._on_split(trainer, module, split, task, **options), scores, answer
+            return self._on_split(trainer, module, split, task, **options), sets, answer
         inputs = self.inputs(trainer, module)
         of_outcome = Context(
             self.holder(module),
@@ -278,7 +278,7 @@ class OwnModule:
             outcome=lambda batch: score(batch["batch"], None)[0][batch["rows"]],
             **options,
         )
-        return of_outcome, scores, answer
+        return of_outcome, sets, answer
 
     def _class_names(self, module: nn.Module, answers_NC: Tensor) -> Sequence[str] | None:
         """The names of the classes, given or the library model's; None if unknown."""

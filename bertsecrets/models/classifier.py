@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.metrics import Predictions, check_metrics, score_logits
+from bertsecrets.models.metrics import Predictions, check_metrics, scores
 from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.sharding import set_whole, shard
@@ -179,7 +179,7 @@ class SequenceClassifier(pl.LightningModule):
             label_N = label_N.to(self.task.head.label_type)
             head = self.task.head
             loss = float(logits_NC[:, 0].mean() if head.statistics else head.loss(logits_NC, label_N))
-            self.scores[name] = {**score_logits(logits_NC, label_N, self.task), "loss": loss}
+            self.scores[name] = {**scores(logits_NC, label_N, self.task), "loss": loss}
             for metric, value in self.scores[name].items():
                 # Every process already has the same value, so there is nothing to reduce.
                 self.log(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import binomtest, pearsonr, spearmanr
+from scipy.stats import binomtest, rankdata
 from torch import Tensor
 from torch.nn import Module
 from torchmetrics import Metric
@@ -49,40 +49,30 @@ def check_metrics(task: Task) -> None:
         )
 
 
-def score(prediction_N: Tensor, label_N: Tensor, task: Task, ranking_N: Tensor | None = None) -> dict[str, float]:
-    """Every metric of the task; NaN for a correlation with a constant, and for an AUC with a single class.
+def scores(answer_NF: Tensor, label_N: Tensor, task: Task) -> dict[str, float]:
+    """Every metric of the task; NaN for a correlation with a constant, for an AUC with a single class, and without
+    examples.
 
     Args:
-        prediction_N: Class indices, or scores of a regression task.
-        label_N: Gold labels of the same kind.
-        ranking_N: Values by which ``auc`` ranks the examples; None for their predictions.
+        answer_NF: Answers of the task's head; predictions in a single column score as they are.
+        label_N: Gold labels; not read where answers are statistics.
     """
-    # A slow import that checks of the configuration do without.
-    from sklearn import metrics
+    if not len(answer_NF):
+        return dict.fromkeys(task.metrics, math.nan)
+    label, prediction_1N = label_N.double().numpy(), task.head.predictions(answer_NF).double().numpy()[None]
+    found = {}
+    for name in task.metrics:
+        if name == "auc":
+            # A slow import that few runs need.
+            from sklearn.metrics import roc_auc_score
 
-    gold_N, said_N = label_N.double().numpy(), prediction_N.double().numpy()
-    compute: dict[str, Callable[[], float]] = {
-        "accuracy": lambda: metrics.accuracy_score(gold_N, said_N),
-        "f1": lambda: metrics.f1_score(gold_N, said_N, zero_division=0),
-        "macro_f1": lambda: metrics.f1_score(gold_N, said_N, average="macro", zero_division=0),
-        "auc": lambda: metrics.roc_auc_score(gold_N, said_N if ranking_N is None else ranking_N.double().numpy()),
-        "matthews": lambda: metrics.matthews_corrcoef(gold_N, said_N),
-        "pearson": lambda: pearsonr(gold_N, said_N).statistic,
-        "spearman": lambda: spearmanr(gold_N, said_N).statistic,
-    }
-    undefined = {"auc": math.nan} if np.ptp(gold_N) == 0 else {}
-    if np.ptp(gold_N) == 0 or np.ptp(said_N) == 0:
-        # 0, as in scikit-learn and GLUE, which warn.
-        undefined |= {"matthews": 0.0, "pearson": math.nan, "spearman": math.nan}
-    return {name: undefined[name] if name in undefined else float(compute[name]()) for name in task.metrics}
-
-
-def score_logits(logits_NC: Tensor, label_N: Tensor, task: Task) -> dict[str, float]:
-    """Every metric of the task, from answers; ``auc`` ranks by the difference of the two classes' logits."""
-    if task.head.statistics:
-        return scores_of_statistics(logits_NC, task)
-    ranking_N = logits_NC[:, 1] - logits_NC[:, 0] if "auc" in task.metrics else None
-    return score(task.head.predictions(logits_NC), label_N, task, ranking_N)
+            ranking_N = answer_NF[:, -1] - answer_NF[:, 0]
+            found[name] = math.nan if np.ptp(label) == 0 else float(roc_auc_score(label, ranking_N.double().numpy()))
+            continue
+        metric = task.head.metrics[name]
+        pair = (rankdata(label), rankdata(prediction_1N, axis=-1)) if metric.of_ranks else (label, prediction_1N)
+        found[name] = float(metric.score(metric.features(*pair).mean(1))[0])
+    return found
 
 
 def better_order(prediction_N: Tensor, label_N: Tensor, classes: int) -> tuple[int, ...] | None:
@@ -149,16 +139,6 @@ def other_classes(
     )
 
 
-def scores_of_statistics(answer_NF: Tensor, task: Task) -> dict[str, float]:
-    """Every metric of a task whose answers are statistics; NaN without examples."""
-    if not len(answer_NF):
-        return dict.fromkeys(task.metrics, math.nan)
-    statistic_1NF = answer_NF.double().numpy()[None]
-    label_N = np.zeros(len(answer_NF))
-    means = {name: task.head.metrics[name].features(label_N, statistic_1NF).mean(1) for name in task.metrics}
-    return {name: float(task.head.metrics[name].score(mean_1F)[0]) for name, mean_1F in means.items()}
-
-
 def set_scores_of_statistics(
     answer_NF: Tensor, baseline_NF: Tensor, task: Task, groups: Sequence[int] | None = None
 ) -> SetScores:
@@ -177,7 +157,7 @@ def set_scores_of_statistics(
         better_N = torch.zeros(int(unit_N.max()) + 1, dtype=better_N.dtype).index_add_(0, unit_N, better_N)
     won, lost = int((better_N > 0).sum()), int((better_N < 0).sum())
     p = float(binomtest(won, won + lost, alternative="greater").pvalue) if won + lost else 1.0
-    of_model, of_baseline = (scores_of_statistics(one_NF, task) for one_NF in (answer_NF, baseline_NF))
+    of_model, of_baseline = (scores(one_NF, torch.zeros(len(one_NF)), task) for one_NF in (answer_NF, baseline_NF))
     return SetScores(len(answer_NF), of_model, of_baseline, p)
 
 
@@ -190,14 +170,14 @@ def set_scores(logits_NC: Tensor, label_N: Tensor, task: Task, constant: float) 
         task: The task, with its metrics.
         constant: The constant prediction, a class or a score.
     """
-    answer_N = torch.full_like(label_N, constant)
+    constant_N1 = torch.full((len(label_N), 1), constant)
     p_constant = beats_constant(
         task.head.predictions(logits_NC).numpy(),
         label_N.numpy(),
         constant,
         correlated=task.is_regression or task.metrics[0] in ("matthews", "macro_f1"),
     )
-    return SetScores(len(label_N), score_logits(logits_NC, label_N, task), score(answer_N, label_N, task), p_constant)
+    return SetScores(len(label_N), scores(logits_NC, label_N, task), scores(constant_N1, label_N, task), p_constant)
 
 
 class Predictions(Metric):

@@ -1,6 +1,7 @@
 """Metrics of an evaluation set, and the order of a model's outputs."""
 
 import math
+from functools import partial
 from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
@@ -11,41 +12,54 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn import metrics
 
-from bertsecrets.ablation.predictions import scores
+from bertsecrets.ablation.predictions import weighted_scores
 from bertsecrets.cli.finish import _misnamed
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import OUTPUTS
-from bertsecrets.models.metrics import Predictions, better_order, check_metrics, score, score_logits
+from bertsecrets.models.metrics import Predictions, better_order, check_metrics, scores
 
 BINARY = Task(name="b", metrics=("accuracy", "f1", "macro_f1", "matthews"), texts=1, labels=("no", "yes"))
 THREE = Task(name="t", metrics=("accuracy", "macro_f1", "matthews"), texts=1, labels=("a", "b", "c"))
 RANKED = Task(name="r", metrics=("accuracy", "auc"), texts=1, labels=("no", "yes"))
 SCORES = Task(name="s", metrics=("pearson", "spearman"), texts=1, label_range=(0, 5))
+REFERENCE: dict[str, Any] = {
+    "accuracy": metrics.accuracy_score,
+    "f1": partial(metrics.f1_score, zero_division=0),
+    "macro_f1": partial(metrics.f1_score, average="macro", zero_division=0),
+    "matthews": metrics.matthews_corrcoef,
+    "pearson": lambda gold, said: stats.pearsonr(gold, said).statistic,
+    "spearman": lambda gold, said: stats.spearmanr(gold, said).statistic,
+}
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.sampled_from([(BINARY, 2), (THREE, 3), (SCORES, 30)]))
-def test_scores_equal_those_that_effects_are_computed_with(data: st.DataObject, case: tuple[Task, int]) -> None:
+def test_scores_equal_those_of_scikit_learn_and_of_effects(data: st.DataObject, case: tuple[Task, int]) -> None:
     task, values = case
     pairs = data.draw(st.lists(st.tuples(*[st.integers(0, values - 1)] * 2), min_size=2, max_size=60))
     said, gold = (np.array(column, float) for column in zip(*pairs, strict=True))
-    found = score(torch.tensor(said), torch.tensor(gold), task)
-    expected = {name: float(scores(task.head.metrics[name], gold, said[None])[0]) for name in task.metrics}
-    assert found == pytest.approx(expected, abs=1e-9, nan_ok=True)
+    found = scores(torch.tensor(said)[:, None], torch.tensor(gold), task)
+    undefined = not task.labels and 1 in (len({*said}), len({*gold}))
+    reference = {name: math.nan if undefined else float(REFERENCE[name](gold, said)) for name in found}
+    assert found == pytest.approx(reference, abs=1e-9, nan_ok=True)
+    ones = np.ones((1, len(gold)))
+    weighted = {name: weighted_scores(task.head.metrics[name], gold, said[None], ones)[0, 0] for name in found}
+    assert found == pytest.approx(weighted, abs=1e-9, nan_ok=True)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(0, 1)), min_size=2, max_size=30))
 def test_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int, int, int]]) -> None:
     no, yes, gold = (np.array(column) for column in zip(*rows, strict=True))
-    result = score_logits(torch.tensor(np.stack([no, yes], 1)).float(), torch.tensor(gold), RANKED)
+    result = scores(torch.tensor(np.stack([no, yes], 1)).float(), torch.tensor(gold), RANKED)
     assert result["accuracy"] == pytest.approx(np.mean((yes > no) == gold))
     above = [(a > b) + (a == b) / 2 for a in (yes - no)[gold == 1] for b in (yes - no)[gold == 0]]
     assert result["auc"] == pytest.approx(np.mean(above) if above else math.nan, nan_ok=True)
     if above:
-        assert score(torch.zeros(len(gold)), torch.tensor(gold), RANKED)["auc"] == 0.5
+        assert scores(torch.zeros(len(gold), 1), torch.tensor(gold), RANKED)["auc"] == 0.5
 
 
 def test_predictions_come_back_in_order_and_never_twice() -> None:

@@ -33,7 +33,7 @@ from bertsecrets.data.sources.questions import DemoQuestions
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.models.metrics import Predictions, score_logits
+from bertsecrets.models.metrics import Predictions, scores
 from bertsecrets.task_heads.answers import LONGEST_ANSWER, AnswerHead, Passage, best_spans
 from bertsecrets.task_heads.labels import Answers
 
@@ -283,10 +283,10 @@ def test_an_evaluation_counts_each_question_once() -> None:
     assert index_N.tolist() == list(range(9))
     # Runs on other questions of the same numbers are told apart by these.
     assert len({(example.texts[1], example.label) for example in examples}) == len({*label_N.tolist()})
-    scores = score_logits(answer_NF, label_N, TASK)
+    found = scores(answer_NF, label_N, TASK)
     expected = [official(post_processed(model, tokenizer, example)[0], example.label.texts, 1) for example in examples]
-    assert scores["exact_match"] == pytest.approx(sum(exact for exact, _ in expected) / 9)
-    assert scores["answer_f1"] == pytest.approx(sum(f1 for _, f1 in expected) / 9)
+    assert found["exact_match"] == pytest.approx(sum(exact for exact, _ in expected) / 9)
+    assert found["answer_f1"] == pytest.approx(sum(f1 for _, f1 in expected) / 9)
 
 
 def squad_file(folder: Path, *asked: dict[str, Any], name: str = "dev-v1.1.json") -> Path:
