@@ -32,7 +32,7 @@ def check_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
         UserError: If they differ.
     """
     for split, before in (_read(folder) or {}).items():
-        now = data.rows.get(split, before)
+        now = data.source.rows.get(split, before)
         if now.sha256 != before.sha256:
             raise UserError(
                 f"The rows of '{now.place}' have changed since the run in '{displayed(folder)}' began "
@@ -46,7 +46,9 @@ def check_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
 def record_rows(data: TaskData, folder: Path) -> None:
     """Record the rows in a run's folder, once all checks have passed."""
     if is_first_process():
-        write_text(folder / ROWS, json.dumps({split: asdict(rows) for split, rows in data.rows.items()}, indent=1))
+        write_text(
+            folder / ROWS, json.dumps({split: asdict(rows) for split, rows in data.source.rows.items()}, indent=1)
+        )
 
 
 def _compare(data: TaskData, origin: Run) -> None:
@@ -60,8 +62,8 @@ def _compare(data: TaskData, origin: Run) -> None:
             )
         return
     evaluated = set(data.evaluation.values())
-    for split in data.rows.keys() & known.keys():
-        before, now = known[split], data.rows[split]
+    for split in data.source.rows.keys() & known.keys():
+        before, now = known[split], data.source.rows[split]
         same = before.sha256 == now.sha256
         if split == TRAIN and ALL in evaluated:
             if same:

@@ -140,7 +140,7 @@ def _source(
     # What its labels are is not known before they are read.
     of_texts = {"kind": kind} if kind and kind in TASK_HEADS and TASK_HEADS[kind].makes_labels else {}
     provisional = Task.read("task", {**named, "metrics": [], "texts": len(texts), **layout, **of_texts})
-    source = make_source(config, provisional.model_copy(update={"evaluation": {}}))
+    source = make_source(config, provisional).source
     assert isinstance(source, (FileSource, HubSource))
     return layout, source, named
 

@@ -26,8 +26,7 @@ from bertsecrets.data.sampler import (
     rank_and_world_size,
 )
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source, text_columns
-from bertsecrets.data.sources.base import ALL, CHOOSING, Source
-from bertsecrets.data.sources.held_out import HeldOutSource, Rows
+from bertsecrets.data.sources.base import ALL, CHOOSING
 from bertsecrets.data.tags import check_scored, note_on_tags, tagged_windows
 from bertsecrets.data.task import Task, Training
 from bertsecrets.data.tokenization import EncodedSplit, rows_of, written
@@ -54,7 +53,6 @@ class TaskData(pl.LightningDataModule):
             checkpoint; None for no such set.
 
     Attributes:
-        rows: A fingerprint of the rows of each split that was read.
         remarks: Further sentences for :attr:`notes`.
 
     Raises:
@@ -81,9 +79,8 @@ class TaskData(pl.LightningDataModule):
             )
         self.task = task
         self.config = source
-        self.rows: dict[str, Rows] = {}
         self.remarks: list[str] = []
-        self.source: Source = make_source(source, task, self.rows)
+        self.source = make_source(source, task, choosing)
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.max_length = max_length
@@ -99,7 +96,6 @@ class TaskData(pl.LightningDataModule):
             name: split for i, (name, split) in enumerate(task.evaluation.items()) if i == 0 or self.source.has(split)
         }
         if choosing is not None:
-            self.source = HeldOutSource(task, self.source, choosing, CHOOSING)
             self.evaluation[CHOOSING] = CHOOSING
 
     @classmethod

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from bertsecrets.data.sources.base import ALL, HELD_OUT, TEXT, TRAIN, VALIDATION, Source
-from bertsecrets.data.sources.held_out import HeldOutSource, RecordedSource, Rows
+from bertsecrets.data.sources.base import ALL, CHOOSING, HELD_OUT, TEXT, TRAIN, VALIDATION, Source
+from bertsecrets.data.sources.held_out import DividedSource, Division
 from bertsecrets.data.task import Task
 from bertsecrets.doors import error_text, load_named, load_offer, offers
 from bertsecrets.errors import UserError, choices
@@ -179,30 +179,26 @@ def check_controls(config: SourceConfig, task: Task) -> None:
             )
 
 
-def make_source(config: SourceConfig, task: Task, rows: dict[str, Rows] | None = None) -> Source:
+def make_source(config: SourceConfig, task: Task, choosing: float | None = None) -> DividedSource:
     """The configured source; if the task asks for it, evaluation rows are split off from its training rows, or are all
     of them.
 
     Args:
         config: The ``data`` section.
         task: Names splits, columns and labels.
-        rows: Receives a fingerprint of the rows of each split that is read.
+        choosing: Share of the training rows for choosing a checkpoint; None for none.
 
     Raises:
         UserError: If the source lacks the task or cannot be read.
     """
-    source = _make_source(config, task)
-    split = next((name for name in (HELD_OUT, ALL) if name in task.evaluation.values()), None)
-    if rows is not None:
-        source = RecordedSource(source, partial(place_of, config, task), rows, with_texts=split is not None)
-    return (
-        source
-        if split is None
-        else HeldOutSource(task, source, config.eval_fraction, split, by_text=config.split_by == "text")
-    )
+    evaluated = next((split for split in (HELD_OUT, ALL) if split in task.evaluation.values()), None)
+    divisions = [] if evaluated is None else [Division(evaluated, config.eval_fraction, config.split_by == "text")]
+    if choosing is not None:
+        divisions.append(Division(CHOOSING, choosing))
+    return DividedSource(task, _make_source(config, task), divisions, partial(_place_of, config, task))
 
 
-def place_of(config: SourceConfig, task: Task, split: str) -> str:
+def _place_of(config: SourceConfig, task: Task, split: str) -> str:
     """Where the rows of a split come from: a path, or the name of a data set."""
     kind = _kind_of(config, task)
     path = config.eval_path if kind in FILES and split == VALIDATION and config.eval_path is not None else config.path

@@ -1,4 +1,4 @@
-"""Sources around another one: hold out part of its training rows for evaluation; record a fingerprint of its rows."""
+"""Hold out part of a source's training rows for evaluation, and record a fingerprint of its rows."""
 
 import hashlib
 import random
@@ -23,89 +23,142 @@ _FEW = 200
 """Number of rows below which the standard error of an accuracy exceeds three points."""
 
 
-class HeldOutSource:
-    """A source whose training rows are divided into the split ``train`` and a split that is not trained on.
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a split as its source provides them, before holding out or sampling.
+
+    Args:
+        place: The file, folder or data set.
+        count: The number of rows.
+        sha256: Digest of their texts and labels in order, 64 hexadecimal digits.
+        texts: Sorted short hashes of the distinct texts if training rows may be held out; else empty.
+    """
+
+    place: str
+    count: int
+    sha256: str
+    texts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Division:
+    """A split that is taken from the training rows, which are not trained on.
+
+    Args:
+        split: ``held_out`` for evaluation, ``all`` for evaluation on every row, which stays a training row too, or
+            ``choosing`` for choosing the checkpoint.
+        fraction: Share of the training rows, between 0 and 1.
+        by_text: Whether to use :func:`held_out_by_text` instead of :func:`held_out`.
+    """
+
+    split: str
+    fraction: float
+    by_text: bool = False
+
+
+class DividedSource:
+    """A source whose training rows may be divided into several splits, and which records what it reads.
 
     Args:
         task: Named in messages.
         source: The source of the training rows and any other splits.
-        fraction: Share of the training rows to hold out, between 0 and 1.
-        split: Name of their split: ``held_out`` for evaluation, ``choosing`` for choosing the checkpoint, or ``all``,
-            with every row in both splits.
-        by_text: Whether to use :func:`held_out_by_text` instead of :func:`held_out`.
+        divisions: The splits to take from the training rows, one after the other.
+        place: The origin of a split's rows.
+
+    Attributes:
+        rows: A fingerprint of the rows of each split that was read.
     """
 
-    def __init__(
-        self, task: Task, source: Source, fraction: float, split: str = HELD_OUT, *, by_text: bool = False
-    ) -> None:
+    def __init__(self, task: Task, source: Source, divisions: Sequence[Division], place: Callable[[str], str]) -> None:
         self.task = task
         self.source = source
-        self.fraction = fraction
-        self.split = split
-        self.by_text = by_text
-        self._splits: dict[str, list[Example]] = {}
-        self._note: list[str] = []
+        self.divisions = {division.split: division for division in divisions}
+        self.place = place
+        self.rows: dict[str, Rows] = {}
+        self._parts: dict[str, list[Example]] = {}
+        self._notes: list[str] = []
 
     @property
     def notes(self) -> Sequence[str]:
-        return [*self.source.notes, *self._note]
+        return [*self.source.notes, *self._notes]
 
     def examples(self, split: str) -> list[Example]:
-        """Examples of both parts keep their ``index`` among all rows; raises UserError if a part would be empty."""
-        if split not in (TRAIN, self.split):
-            return self.source.examples(split)
-        if not self._splits:
-            rows = self.source.examples(TRAIN)
-            # Neither training nor scores can use a row without a label.
-            labelled = [row for row in rows if row.label is not None] if self.task.needs_labels else rows
-            if self.split == ALL:
-                parts = {TRAIN: labelled, ALL: labelled}
-            else:
-                choose = held_out_by_text if self.by_text else held_out
-                by_class = not (self.task.is_regression or self.task.head.statistics)
-                held = choose(labelled, self.fraction, by_class)
-                parts = {TRAIN: [row for row in labelled if key_of(row) not in held]}
-                parts[self.split] = [row for row in labelled if key_of(row) in held]
-            if not all(parts.values()):
-                different = len({key_of(row) for row in labelled})
-                what = "texts" if labelled[0].group is None else "groups"
-                purpose, otherwise = _PURPOSES[self.split]
-                how_many = f"are too few to hold some out for {purpose}"
-                if different == 1 < len(labelled):
-                    how_many = f"all have the same text, so none can be held out for {purpose}"
-                elif different < len(labelled):
-                    how_many = f"have {different:,} distinct {what}, too few to hold some out for {purpose}"
-                raise UserError(
-                    f"The {len(labelled):,} training rows of task '{self.task.name}' {how_many}; give more {what}, or "
-                    f"{otherwise}."
-                )
-            self._splits = parts
-            without = len(rows) - len(labelled)
-            self._note = [f"{without:,} training rows without a label were skipped."] if without else []
-            self._note.append(self._division(len(parts[self.split]), labelled))
-        return self._splits[split]
+        """Examples of all parts keep their ``index`` among all rows; raises UserError if a part would be empty."""
+        if not self.divisions or split not in (TRAIN, *self.divisions):
+            return self._read(split)
+        if not self._parts:
+            self._parts, self._notes = self._divided()
+        return self._parts[split]
 
     def has(self, split: str) -> bool:
-        return split in (TRAIN, self.split) or self.source.has(split)
-
-    def _division(self, held: int, labelled: Sequence[Example]) -> str:
-        rows, grouped = len(labelled), labelled[0].group is not None
-        if self.split == ALL:
-            return f"All {rows:,} rows are used for evaluation; the model may have been trained on some of them."
-        if self.split == HELD_OUT:
-            how = f", chosen by a hash of the {'group' if grouped else 'text'}" if self.by_text else ""
-            return (
-                f"The data have no evaluation rows, so {held:,} of the {rows:,} training rows are held out, the same "
-                f"in every run{how}."
-            )
-        few = "; that is too few to choose reliably: checkpoint.report=last avoids the choice" if held < _FEW else ""
-        return (
-            f"{held:,} of the {rows:,} training rows, the same in every run, are held out to choose the "
-            f"checkpoint{few}."
-        )
+        return (bool(self.divisions) and split in (TRAIN, *self.divisions)) or self.source.has(split)
 
     def prepare(self) -> None:
         self.source.prepare()
+
+    def _read(self, split: str) -> list[Example]:
+        examples = self.source.examples(split)
+        texts: set[str] = set()
+        if split == TRAIN and not self.divisions.keys().isdisjoint((HELD_OUT, ALL)):
+            texts = {hashlib.blake2b(repr(one.texts).encode(), digest_size=6).hexdigest() for one in examples}
+        digest = hashlib.sha256()
+        for example in examples:
+            # repr() escapes lone surrogates, which cannot be encoded.
+            digest.update(f"{example.texts!r}{example.label!r}\n".encode())
+        self.rows[split] = Rows(self.place(split), len(examples), digest.hexdigest(), sorted(texts))
+        return examples
+
+    def _divided(self) -> tuple[dict[str, list[Example]], list[str]]:
+        """All parts of the training rows, and sentences about them."""
+        rows = self._read(TRAIN)
+        # Neither training nor scores can use a row without a label.
+        left = [row for row in rows if row.label is not None] if self.task.needs_labels else rows
+        without = len(rows) - len(left)
+        notes = [f"{without:,} training rows without a label were skipped."] if without else []
+        parts: dict[str, list[Example]] = {}
+        for division in self.divisions.values():
+            if division.split == ALL:
+                trained, part = left, left
+            else:
+                choose = held_out_by_text if division.by_text else held_out
+                by_class = not (self.task.is_regression or self.task.head.statistics)
+                held = choose(left, division.fraction, by_class)
+                trained = [row for row in left if key_of(row) not in held]
+                part = [row for row in left if key_of(row) in held]
+            if not (trained and part):
+                raise UserError(self._too_few(left, division.split))
+            notes.append(_note_on(division, len(part), left))
+            left = parts[TRAIN] = trained
+            parts[division.split] = part
+        return parts, notes
+
+    def _too_few(self, labelled: Sequence[Example], split: str) -> str:
+        different = len({key_of(row) for row in labelled})
+        what = "texts" if labelled[0].group is None else "groups"
+        purpose, otherwise = _PURPOSES[split]
+        how_many = f"are too few to hold some out for {purpose}"
+        if different == 1 < len(labelled):
+            how_many = f"all have the same text, so none can be held out for {purpose}"
+        elif different < len(labelled):
+            how_many = f"have {different:,} distinct {what}, too few to hold some out for {purpose}"
+        return (
+            f"The {len(labelled):,} training rows of task '{self.task.name}' {how_many}; give more {what}, or "
+            f"{otherwise}."
+        )
+
+
+def _note_on(division: Division, held: int, labelled: Sequence[Example]) -> str:
+    rows, what = len(labelled), "text" if labelled[0].group is None else "group"
+    if division.split == ALL:
+        return f"All {rows:,} rows are used for evaluation; the model may have been trained on some of them."
+    if division.split == HELD_OUT:
+        how = f", chosen by a hash of the {what}" if division.by_text else ""
+        return (
+            f"The data have no evaluation rows, so {held:,} of the {rows:,} training rows are held out, the same in "
+            f"every run{how}."
+        )
+    few = "; that is too few to choose reliably: checkpoint.report=last avoids the choice" if held < _FEW else ""
+    return f"{held:,} of the {rows:,} training rows, the same in every run, are held out to choose the checkpoint{few}."
 
 
 def key_of(example: Example) -> Key:
@@ -170,61 +223,3 @@ def _place(key: Key) -> float:
     # repr() distinguishes ("ab", "c") from ("a", "bc").
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a split as its source provides them, before holding out or sampling.
-
-    Args:
-        place: The file, folder or data set.
-        count: The number of rows.
-        sha256: Digest of their texts and labels in order, 64 hexadecimal digits.
-        texts: Sorted short hashes of the distinct texts if training rows may be held out; else empty.
-    """
-
-    place: str
-    count: int
-    sha256: str
-    texts: Sequence[str] = ()
-
-
-class RecordedSource:
-    """A source that records a fingerprint of its rows.
-
-    Args:
-        source: The source of the rows.
-        place: Their origin, by split.
-        rows: Receives the fingerprint of each split that is read.
-        with_texts: Whether to record the training texts as well.
-    """
-
-    def __init__(
-        self, source: Source, place: Callable[[str], str], rows: dict[str, Rows], with_texts: bool = False
-    ) -> None:
-        self.source = source
-        self.place = place
-        self.rows = rows
-        self.with_texts = with_texts
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return self.source.notes
-
-    def examples(self, split: str) -> list[Example]:
-        examples = self.source.examples(split)
-        texts: set[str] = set()
-        if self.with_texts and split == TRAIN:
-            texts = {hashlib.blake2b(repr(one.texts).encode(), digest_size=6).hexdigest() for one in examples}
-        digest = hashlib.sha256()
-        for example in examples:
-            # repr() escapes lone surrogates, which cannot be encoded.
-            digest.update(f"{example.texts!r}{example.label!r}\n".encode())
-        self.rows[split] = Rows(self.place(split), len(examples), digest.hexdigest(), sorted(texts))
-        return examples
-
-    def has(self, split: str) -> bool:
-        return self.source.has(split)
-
-    def prepare(self) -> None:
-        self.source.prepare()
