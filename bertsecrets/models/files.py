@@ -21,11 +21,6 @@ MODULES = "modules.json"
 HEADS = "heads.json"
 """The file of a pruned model that lists the heads it has left."""
 
-_SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
-_WEIGHTS = (_SAFE, f"{_SAFE}.index.json", _PICKLED, f"{_PICKLED}.index.json")
-"""Where the library looks for weights, in this order."""
-
-
 _ADAPTED = "adapter_model.safetensors"
 
 _LAST_MAP = re.compile(r".*\b(?:classifier|score|out_proj)\.weight")
@@ -148,33 +143,6 @@ def check_config_file(folder: Path) -> dict[str, Any]:
     return content
 
 
-def check_weights(folder: Path) -> None:
-    """Check that a folder contains complete weights as plain tensors.
-
-    Raises:
-        UserError: If weights are missing, truncated, of another format, or pickled objects other than tensors.
-    """
-    names = [name for name in _WEIGHTS if is_file(folder / name)]
-    if not names:
-        raise UserError(
-            f"Model folder '{folder}' has no weights ({', '.join(_WEIGHTS)}); give a folder made by save_pretrained."
-        )
-    first = names[0]
-    if not first.endswith(".index.json"):
-        _check_tensors(folder / first)
-        return
-    listed = read_object(folder / first).get("weight_map")
-    if not isinstance(listed, dict) or not listed or not all(isinstance(name, str) for name in listed.values()):
-        raise UserError(f"'{folder / first}' lists no files of weights; save the model again.")
-    for name in sorted(set(listed.values())):
-        # A folder's index must not cause other files on the machine to be read.
-        if Path(name).name != name:
-            raise UserError(f"'{folder / first}' lists '{name}'; expected the name of a file in the same folder.")
-        if not is_file(folder / name):
-            raise UserError(f"'{folder / first}' lists '{name}', which is missing; copy the whole model folder again.")
-        _check_tensors(folder / name)
-
-
 def is_file(path: Path) -> bool:
     """Whether a path is a file.
 
@@ -202,34 +170,3 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"'{path}' contains a {type(content).__name__}; expected a JSON object of names and values.")
     return content
-
-
-def _check_tensors(path: Path) -> None:
-    # Slow imports: configurations are checked without PyTorch.
-    import torch
-    from safetensors import safe_open
-
-    kind = "a safetensors file" if path.suffix == ".safetensors" else "a file of tensors"
-    try:
-        if path.stat().st_size == 0:
-            raise UserError(f"Weights '{path}' are empty; save or copy the model again.")
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as file:
-                names = set(file.keys())
-        else:
-            content = torch.load(path, map_location="meta", weights_only=True)
-            names = {name for name, value in content.items() if isinstance(value, torch.Tensor)}
-    except UserError:
-        raise
-    except OSError as error:
-        raise UserError(
-            f"Weights '{path}' cannot be read ({error.strerror or error}); copy the model again."
-        ) from error
-    # The readers' errors (truncation, pickled objects, other formats) have no common base class.
-    except Exception as error:
-        raise UserError(
-            f"Weights '{path}' are not {kind} (truncated, pickled objects, or another format); save or copy the model "
-            "again, with model.safetensors if possible."
-        ) from error
-    if not names:
-        raise UserError(f"Weights '{path}' have no tensors; save or copy the model again.")

@@ -22,7 +22,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.families import set_family
-from bertsecrets.models.files import HEADS, check_weights, is_file
+from bertsecrets.models.files import HEADS, is_file
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 from bertsecrets.settings import shown
 from bertsecrets.task_heads import TASK_HEADS, kind_of
@@ -296,7 +296,6 @@ def load_weights(kind: Any, spec: ModelSpec, config: PreTrainedConfig, **options
             f"'{folder}' is a model with heads removed ({HEADS}), which cannot be analysed or fine-tuned by head; "
             "load it with bertsecrets.load_pruned, or give the model before pruning."
         )
-    check_weights(Path(folder))
     with _one_sentence(spec), quiet():
         model, info = kind.from_pretrained(
             folder, config=config, dtype=torch.float32, output_loading_info=True, **common, **options

@@ -26,7 +26,7 @@ from bertsecrets.ablation.plan import Head, check_heads
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe
 from bertsecrets.models.families.base import AttentionSite, Family, FeedForward, check_merged
-from bertsecrets.models.files import HEADS, check_config_file, check_weights, is_file
+from bertsecrets.models.files import HEADS, check_config_file, is_file
 from bertsecrets.results.files import atomic_write, folder_write, write_text
 from bertsecrets.settings import shown
 from bertsecrets.task_heads.choice import score_single_choices
@@ -182,7 +182,6 @@ def load_pruned(folder: str | Path) -> PreTrainedModel:
     folder = Path(folder)
     kept = _read_heads(folder)
     check_config_file(folder)
-    check_weights(folder)
     config = AutoConfig.from_pretrained(folder)
     kind = getattr(transformers, str((config.architectures or [None])[0]), None)
     if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):

@@ -156,7 +156,7 @@ def copy(folder: Path, kind: str = "parquet", **splits: datasets.Dataset) -> Pat
 
 def hub(path: Path, chosen: str | Task = "mrpc") -> HubSource:
     config = SourceConfig(source="hub", path=str(path), cache_dir=str(path.parent / "cache"))
-    made = make_source(config, task(chosen) if isinstance(chosen, str) else chosen)
+    made = make_source(config, task(chosen) if isinstance(chosen, str) else chosen).source
     assert isinstance(made, HubSource)
     return made
 
@@ -313,5 +313,5 @@ def test_a_wrong_data_section_is_reported(settings: dict[str, Any], name: str, m
 
 
 def test_auto_chooses_by_task() -> None:
-    assert isinstance(make_source(SourceConfig(), task("mrpc")), HubSource)
-    assert type(make_source(SourceConfig(), task("demo_nli"))).__name__ == "DemoSource"
+    assert isinstance(make_source(SourceConfig(), task("mrpc")).source, HubSource)
+    assert type(make_source(SourceConfig(), task("demo_nli")).source).__name__ == "DemoSource"

@@ -1,4 +1,4 @@
-"""The adapters, one file each; a new family of this package is a new file and a line here."""
+"""The adapters of families of models; a new family of this package is a class in one of these files."""
 
 import functools
 import inspect
@@ -8,40 +8,18 @@ from transformers import PreTrainedModel
 
 from bertsecrets.doors import free_names, load_named, load_offer, offers
 from bertsecrets.errors import UserError, choices
-from bertsecrets.models.families.albert import Albert
+from bertsecrets.models.families import bert, rotary
 from bertsecrets.models.families.base import Family
-from bertsecrets.models.families.bert import Bert, BigBird, Luke, MegatronBert, MobileBert, PreNorm, RemBert, RoFormer
-from bertsecrets.models.families.deberta import Deberta, DebertaV2
-from bertsecrets.models.families.distilbert import DistilBert
-from bertsecrets.models.families.modernbert import ModernBert
-from bertsecrets.models.families.mpnet import MPNet
-from bertsecrets.models.families.rotary import EuroBert, JinaV3, NomicBert
-from bertsecrets.models.families.unsupported import ConvBert, Longformer
 
-_ADAPTERS: tuple[Family, ...] = (
-    Bert(),
-    RemBert(),
-    RoFormer(),
-    BigBird(),
-    PreNorm(),
-    MegatronBert(),
-    Luke(),
-    MobileBert(),
-    DistilBert(),
-    Albert(),
-    MPNet(),
-    Deberta(),
-    DebertaV2(),
-    ModernBert(),
-    NomicBert(),
-    JinaV3(),
-    EuroBert(),
-    Longformer(),
-    ConvBert(),
-)
+_OWN = [
+    kind()
+    for module in (bert, rotary)
+    for kind in vars(module).values()
+    if inspect.isclass(kind) and issubclass(kind, Family) and kind.__module__ == module.__name__
+]
 
-FAMILIES: dict[str, Family] = {model_type: family for family in _ADAPTERS for model_type in family.model_types}
-
+FAMILIES: dict[str, Family] = {model_type: family for family in _OWN for model_type in family.model_types}
+"""The adapters of this package by model type: the classes of these two files."""
 
 _OF_MODEL = "bertsecrets_family"
 """Attribute of a model with an explicit family."""
