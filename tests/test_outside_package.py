@@ -24,7 +24,6 @@ from scipy import stats
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, RoFormerConfig
 
 import bertsecrets as bs
-from bertsecrets.ablation.rows import Swept, found
 from bertsecrets.data.example import Example
 from bertsecrets.data.sources import SourceConfig, check_controls, has_gold_words, make_source
 from bertsecrets.data.task import Task, task_from_config
@@ -37,8 +36,6 @@ from bertsecrets.papers.statements.statement import read_statements
 from bertsecrets.pruning.measured import MeasuredScore, measured_scores
 from bertsecrets.pruning.scores import find_score, removal_sets
 from bertsecrets.pruning.sets import Situation
-from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import configurations
 
@@ -188,17 +185,6 @@ def test_the_page_shows_the_statement(trained: Path, tmp_path: Path) -> None:
     assert "Most heads attend sharply before fine-tuning." in page
 
 
-@pytest.mark.slow
-def test_heads_are_disabled_in_the_mode_of_the_package(trained: Path, tmp_path: Path) -> None:
-    settings = ["ablation.mode=strongest", "ablation.resamples=100", "ablation.permutations=100", "ablation.layer=0"]
-    done = door("analyze", f"checkpoint={trained}", "analysis=disable_heads", *settings, f"hydra.run.dir={tmp_path}")
-    assert done.returncode == 0, done.stderr
-    assert {row["mode"] for row in AblationTable.read(tmp_path / "ablation.parquet").rows()} == {"strongest"}
-    (made,) = found(Run.open(tmp_path), Swept)
-    # A tiny model of random weights learned nothing, so that its page has no findings on heads.
-    assert (made.mode, made.words) == ("strongest", "the value of the token that it attends to most")
-
-
 def test_a_notebook_takes_the_measure_by_its_name(package: Path, tiny_bert: Path) -> None:
     from transformers import AutoModel, AutoTokenizer
 
@@ -288,17 +274,6 @@ def roformer() -> PreTrainedModel:
     return model.eval()
 
 
-def test_the_family_watches_the_models_own_maps(package: Path, roformer: PreTrainedModel) -> None:
-    batch = tiny_batch()
-    seen = {}
-    with torch.no_grad():
-        expected = roformer(**batch, output_attentions=True).attentions
-        with bs.watch(roformer, lambda layer, attention_BHQK: seen.update({layer: attention_BHQK.clone()})):
-            roformer(**batch)
-    for layer, attention_BHQK in enumerate(expected):
-        torch.testing.assert_close(seen[layer], attention_BHQK)
-
-
 def test_the_family_starts_in_the_middle_and_loses_heads(package: Path, roformer: PreTrainedModel) -> None:
     batch = tiny_batch()
     smaller = bs.remove_heads(roformer, [(1, 2), (2, 0)])
@@ -358,9 +333,3 @@ def test_wrong_paths_are_refused_in_one_sentence(
         describe(roformer)
     assert "The family RoFormer names" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_misspelt_measure_is_told_the_packages_name(package: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    done = door("train", *small(tiny_bert, tmp_path, measure="[sharpnes]"))
-    assert done.returncode == 1
-    assert "Unknown measure 'sharpnes'; did you mean 'sharpness'?" in done.stderr

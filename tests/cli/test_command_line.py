@@ -1,9 +1,6 @@
 """Mistakes on the command line: one sentence, exit status 1, no traceback."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -201,24 +198,6 @@ def test_a_sweep_repeats_its_last_command(tmp_path: Path) -> None:
     assert opened("seed=range(1,4)", "resume=true") == ["seed=range(1,4)"]
     with pytest.raises(UserError, match="already contains a sweep; add resume=true"):
         opened("seed=1,2")
-
-
-@pytest.mark.parametrize(
-    ("environment", "spins"),
-    [({}, "2000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, None)],
-)
-def test_threads_spin_shortly_unless_the_environment_says_otherwise(
-    environment: dict[str, str], spins: str | None
-) -> None:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("GOMP_", "OMP_"))}
-    program = (
-        "import os, sys; from bertsecrets.cli import command_line;"
-        "command_line.limit_spinning(); print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program], env=inherited | environment, capture_output=True, text=True, check=True
-    )
-    assert run.stdout.split() == [str(spins), "False"]
 
 
 def test_a_sweep_folder_cannot_be_a_file(tmp_path: Path) -> None:

@@ -158,14 +158,6 @@ def test_weights_and_biases_has_the_sweep(swept: Path) -> None:
     assert summary["ablation/n_variants"] == 12
 
 
-def test_measures_keep_to_their_validations(swept: Path) -> None:
-    """Every third validation, and the best checkpoint's."""
-    table = HeadTable.read(swept / "heads.parquet")
-    assert table.steps("drift", "cosine", "training") == [18]
-    (step,) = table.steps("drift", "cosine", "checkpoint")
-    assert step in (6, 12, 18, 24)
-
-
 def test_an_analysis_equals_the_last_sweep_of_the_training(swept: Path, analysed: Path) -> None:
     table = AblationTable.read(analysed / "ablation.parquet")
     last = AblationTable.read(swept / "ablation.parquet").select(step=24, kind="head")

@@ -68,28 +68,6 @@ def test_a_grid_survives_the_file(tmp_path: Path) -> None:
     assert set(back.table["task"].to_pylist()) == {"mrpc"}
 
 
-def test_appending_a_recomputed_step_replaces_its_rows_only() -> None:
-    old = table(seed=0, step=63).append(table(seed=1, step=126))
-    new = old.append(table(seed=2, step=126))
-    assert len(new) == len(old) == 2 * 3 * 4 * 2
-    np.testing.assert_array_equal(new.grid("drift", "cosine", "train", 126)[0], grid(2).column("cosine").numpy())
-    np.testing.assert_array_equal(new.grid("drift", "cosine", "train", 63)[0], grid(0).column("cosine").numpy())
-
-
-def test_whole_layers_replace_each_other_and_no_head() -> None:
-    layers = [
-        HeadTable.from_grid(grid(seed, heads=1, whole_layers=True), **EXPERIMENT, stage="train", step=63)
-        for seed in (5, 6)
-    ]
-    joined = table().append(layers[0]).append(layers[1])
-    assert len(joined) == 3 * 4 * 2 + 3 * 2
-    whole = joined.select(head=None)
-    assert len(whole) == 3 * 2
-    value_LH = whole.grid("drift", "cosine", "train", 63)[0]
-    assert value_LH.shape == (3, 1)
-    np.testing.assert_array_equal(value_LH, grid(6, heads=1).column("cosine").numpy())
-
-
 @given(
     st.lists(
         st.lists(
