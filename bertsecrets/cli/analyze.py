@@ -13,9 +13,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.ablation.replacements import check_embedder_mode
 from bertsecrets.ablation.sweep import SIMILAR_GROUPS, DisableAnalysis
-from bertsecrets.cli.build import begin, check_model, check_trainer, make_callbacks, make_watcher, run_folder
+from bertsecrets.cli.build import (
+    begin,
+    check_model,
+    check_trainer,
+    make_callbacks,
+    make_watcher,
+    record_rows,
+    run_folder,
+)
 from bertsecrets.cli.finish import finish, open_trainer
-from bertsecrets.cli.rows import record_rows
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, ModelSettings, read_analyze
 from bertsecrets.cli.targets import load_target, make

@@ -4,7 +4,6 @@ import time
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import ProgressBar
 from torch import Tensor
 
 from bertsecrets.ablation.forecast import duration
@@ -13,30 +12,17 @@ from bertsecrets.grid import HeadGrid, Shown
 from bertsecrets.measures.analysis import MeasureAnalysis
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.results.formatting import head_label, metric_label, number
+from bertsecrets.results.training_progress import TrainingProgress
 
 
-class EpochLines(ProgressBar):
+class EpochLines(TrainingProgress):
     """Print the loss, the score, the head that changed most and the time left after each epoch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.enabled = True
-        self._begun, self._first_step = 0.0, 0
-        self._losses: list[Tensor] = []
-
-    def disable(self) -> None:
-        """Print nothing: on all processes but the first."""
-        self.enabled = False
-
-    def enable(self) -> None:
-        """Print the lines."""
-        self.enabled = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._begun, self._first_step = time.monotonic(), trainer.global_step
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._losses = []
+        self._losses: list[Tensor] = []
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
