@@ -380,12 +380,8 @@ def disable(
     if tags_words:
         task, split = _tagged(model, tokenizer, texts, labels, max_length, metric, group)
     else:
-        values: Sequence[Any] = [None] * len(texts)
-        if kind_of(type(network).__name__) is MaskedHead:
-            task = _masked_words(texts, labels, metric)
-        else:
-            values = _labels(network, texts, labels, "texts")
-            task = _task(network, texts, values, metric)
+        values = _labels(network, texts, labels, "texts")
+        task = _task(network, texts, values, metric)
         head = SIMILARITY if embeds else task.head
         labelled = list(zip(texts, values, strict=True))
         split = _encode(model, tokenizer, labelled, None, max_length, head, group=group)
@@ -393,10 +389,10 @@ def disable(
     references = split
     if reference_texts is not None:
         others = _listed(reference_texts)
-        values = [None] * len(others)
         if tags_words:
             _, references = _tagged(model, tokenizer, others, reference_labels, max_length)
         else:
+            values = [None] * len(others)
             if reference_labels is not None:
                 values = _labels(network, others, reference_labels, "reference_texts")
             labelled = list(zip(others, values, strict=True))
@@ -408,20 +404,6 @@ def disable(
         )
     context = Context.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)
     return _disabled(context, plans, ablation)
-
-
-def _masked_words(texts: Sequence[Text], labels: Any, metric: str | None) -> Task:
-    """The task of predicting masked words; raises UserError if labels are given or the metric does not fit."""
-    if labels is not None:
-        raise UserError("labels is given, but a masked language model predicts words of the texts; leave it out.")
-    task = Task(
-        name="texts",
-        kind=MaskedHead.kind,
-        metrics=tuple(MaskedHead.metrics) if metric is None else (metric,),
-        texts=1 if not texts or isinstance(texts[0], str) else 2,
-    )
-    check_metrics(task)
-    return task
 
 
 def _tags_words(model: PreTrainedModel) -> bool:
@@ -523,6 +505,10 @@ def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: st
     """
     # Before the model is called: this rejects adapters that change more than weights, and quantised weights.
     describe(model)
+    if kind_of(type(model).__name__) is MaskedHead:
+        if labels is not None:
+            raise UserError("labels is given, but a masked language model predicts words of the texts; leave it out.")
+        return [None] * len(texts)
     if getattr(model.config, "problem_type", None) == "multi_label_classification":
         raise UserError(
             "The model assigns several labels to a text (problem_type 'multi_label_classification'), for which there "
@@ -624,24 +610,25 @@ def _output_names(model: PreTrainedModel) -> list[str]:
 def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[Any], metric: str | None) -> Task:
     """The task that matches a model's outputs."""
     kind = kind_of(type(model).__name__)
-    if kind is AnswerHead:
+    texts_each: Literal[1, 2] = 1 if not texts or isinstance(texts[0], str) else 2
+    if kind is MaskedHead:
+        metrics = tuple(kind.metrics) if metric is None else (metric,)
+        task = Task(name="texts", kind=kind.kind, metrics=metrics, texts=texts_each)
+    elif kind is AnswerHead:
         task = Task(name="texts", kind=kind.kind, metrics=(metric or "exact_match",), texts=2)
-        check_metrics(task)
-        return task
-    if kind is ChoiceHead:
+    elif kind is ChoiceHead:
         task = Task(name="texts", kind=kind.kind, metrics=(metric or "accuracy",), texts=1, labels=_places(texts))
-        check_metrics(task)
-        return task
-    embeds, regression = isinstance(model, SentenceEmbedder), _gives_scores(model)
-    if regression and len(set(labels)) < 2:
-        raise UserError(f"All {len(labels)} labels are equal, so no correlation is defined; give different scores.")
-    task = Task(
-        name="texts",
-        metrics=(metric or ("spearman" if embeds else "pearson" if regression else "accuracy"),),
-        texts=1 if not texts or isinstance(texts[0], str) else 2,
-        labels=() if regression else tuple(f"class {index}" for index in range(len(_output_names(model)))),
-        label_range=(float(min(labels)), float(max(labels))) if regression else None,
-    )
+    else:
+        embeds, regression = isinstance(model, SentenceEmbedder), _gives_scores(model)
+        if regression and len(set(labels)) < 2:
+            raise UserError(f"All {len(labels)} labels are equal, so no correlation is defined; give different scores.")
+        task = Task(
+            name="texts",
+            metrics=(metric or ("spearman" if embeds else "pearson" if regression else "accuracy"),),
+            texts=texts_each,
+            labels=() if regression else tuple(f"class {index}" for index in range(len(_output_names(model)))),
+            label_range=(float(min(labels)), float(max(labels))) if regression else None,
+        )
     check_metrics(task)
     return task
 
@@ -669,19 +656,18 @@ def _encode(
 
 def _longest(model: PreTrainedModel, max_length: int | None) -> int:
     """The number of tokens to which texts are truncated."""
-    if max_length is not None and _whole(max_length, "max_length") < _SHORTEST:
+    positions = max_positions(model)
+    if max_length is None:
+        return (model.max_length if isinstance(model, SentenceEmbedder) else positions) or _LONGEST
+    if _whole(max_length, "max_length") < _SHORTEST:
         raise UserError(
             f"max_length is {max_length}; expected at least {_SHORTEST} (two special tokens and one of the text)."
         )
-    most = model.max_length if isinstance(model, SentenceEmbedder) else max_positions(model)
-    if max_length is None:
-        return most or _LONGEST
-    positions = max_positions(model)
-    if positions is not None and _whole(max_length, "max_length") > positions:
+    if positions is not None and max_length > positions:
         raise UserError(
             f"max_length is {max_length}, but the model accepts at most {positions} tokens; give {positions} or less."
         )
-    return _whole(max_length, "max_length")
+    return max_length
 
 
 def _examples(

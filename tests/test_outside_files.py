@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from cli import runs
 from cli.runs import ROOT, door, small
 from families import SHAPE, tiny_batch, tiny_model
 from omegaconf import OmegaConf
@@ -30,9 +32,8 @@ from bertsecrets.models.families import FAMILIES, set_family
 from bertsecrets.models.loading import load_folder, load_model
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.run import Run, plain
+from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
 from bertsecrets.sweeps.run_folder import outside_code
 
 MODE = """
@@ -137,13 +138,9 @@ def test_a_wrong_family_is_refused_when_the_settings_are_read(files: Path, name:
     assert sentence.format(files=files) in str(caught.value)
 
 
-def composed(*arguments: str, command: str = "train") -> dict[str, object]:
-    """The configuration of a command line, as plain values."""
-    invocation = parse_arguments(with_task_file(arguments), CONF, command)
-    assert invocation is not None
-    with invocation.hydra():
-        config = invocation.compose(invocation.overrides)
-    return plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+def composed(*arguments: str, command: str = "train") -> dict[str, Any]:
+    """The configuration of a command line that may name a task file."""
+    return runs.composed(with_task_file(arguments), command)
 
 
 def test_a_mode_of_a_file_replaces_heads_under_its_own_name(files: Path) -> None:

@@ -2,11 +2,16 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from faults.client import warm_process
+
+from bertsecrets.results.run import plain
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import Invocation, parse_arguments, without_hydra
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,3 +71,17 @@ def small(model: Path, folder: Path, **settings: object) -> list[str]:
         **{key.replace("__", "."): value for key, value in settings.items()},
     }
     return [f"{key}={value}" for key, value in given.items()]
+
+
+def parsed(arguments: Sequence[str], command: str = "train") -> Invocation:
+    """A command line that Hydra does not answer itself, parsed."""
+    invocation = parse_arguments(arguments, CONF, command)
+    assert invocation is not None
+    return invocation
+
+
+def composed(arguments: Sequence[str], command: str = "train") -> dict[str, Any]:
+    """The configuration of a command line, as plain values."""
+    invocation = parsed(arguments, command)
+    with invocation.hydra():
+        return plain(without_hydra(invocation.compose(invocation.overrides)))

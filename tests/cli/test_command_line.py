@@ -1,25 +1,17 @@
 """Mistakes on the command line: one sentence, exit status 1, no traceback."""
 
 import importlib.util
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
-from cli.runs import door, small
+from cli.runs import door, parsed, small
 
 from bertsecrets.cli.arguments import with_resume
 from bertsecrets.cli.composition import check
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import Invocation, parse_arguments
 from bertsecrets.sweeps.sweep import open_sweep, resume_arguments
-
-
-def parsed(arguments: Sequence[str], name: str = "train") -> Invocation:
-    invocation = parse_arguments(arguments, CONF, name)
-    assert invocation is not None
-    return invocation
 
 
 def checked(arguments: list[str], name: str = "train") -> None:
@@ -189,8 +181,7 @@ def test_a_loss_that_is_not_finite_is_reported_with_its_step(tiny_bert: Path, tm
 def test_a_sweep_repeats_its_last_command(tmp_path: Path) -> None:
     def opened(*arguments: str) -> list[str]:
         command = ["-m", *arguments, f"hydra.sweep.dir={tmp_path / 'sweep'}"]
-        invocation = parse_arguments(command, CONF, "train")
-        assert invocation is not None
+        invocation = parsed(command)
         open_sweep(invocation, check(invocation), command)
         return [each for each in resume_arguments(tmp_path / "sweep") or [] if each.startswith("seed")]
 
@@ -204,7 +195,6 @@ def test_a_sweep_folder_cannot_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         command = ["-m", "seed=1,2", f"hydra.sweep.dir={place}"]
-        invocation = parse_arguments(command, CONF, "train")
-        assert invocation is not None
+        invocation = parsed(command)
         with pytest.raises(UserError, match="that path is a file"):
             open_sweep(invocation, check(invocation), command)

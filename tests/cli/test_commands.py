@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.runs import ROOT, environment
+from cli.runs import ROOT, environment, parsed
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from reporting.finished_runs import make_run
@@ -17,7 +17,7 @@ from bertsecrets.cli.help import help_text
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of, meanings, top_level
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import BASE, parse_arguments
+from bertsecrets.sweeps.hydra_arguments import BASE
 
 
 def test_every_command_is_listed_and_has_exactly_its_settings_in_its_configuration() -> None:
@@ -75,21 +75,15 @@ def test_the_help_of_a_command_lists_its_settings_alone() -> None:
 def test_a_setting_that_a_command_does_not_have_is_refused_by_name(
     command: str, arguments: list[str], message: str
 ) -> None:
-    invocation = parse_arguments(arguments, CONF, command)
-    assert invocation is not None
     with pytest.raises(UserError, match=message):
-        check(invocation)
+        check(parsed(arguments, command))
 
 
 def test_a_key_without_a_default_can_be_swept() -> None:
-    invocation = parse_arguments(["-m", "run=a,b", "heads=2"], CONF, "report")
-    assert invocation is not None
-    assert check(invocation).run == "a"
+    assert check(parsed(["-m", "run=a,b", "heads=2"], "report")).run == "a"
     for job, message in (["run=a,b", "heads=0"], r"In the job run=a heads=0"), ([], "'run' has no value"):
-        invocation = parse_arguments(["-m", *job], CONF, "report")
-        assert invocation is not None
         with pytest.raises(UserError, match=message):
-            check(invocation)
+            check(parsed(["-m", *job], "report"))
 
 
 def test_the_meaning_of_settings() -> None:

@@ -1,24 +1,11 @@
 """Controls chosen by name: what they set, and what runs with them."""
 
-from typing import Any
-
 import pytest
-from omegaconf import OmegaConf
+from cli.runs import composed
 
 import bertsecrets.cli.run_settings  # noqa: F401  registers the resolver of the configuration
 from bertsecrets.cli.settings import read_train
 from bertsecrets.reporting.controls import controls
-from bertsecrets.results.run import plain
-from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
-
-
-def composed(*arguments: str) -> dict[str, Any]:
-    invocation = parse_arguments([*arguments], CONF, "train")
-    assert invocation is not None
-    with invocation.hydra():
-        config = invocation.compose(invocation.overrides)
-    return plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +19,7 @@ def composed(*arguments: str) -> dict[str, Any]:
     ],
 )
 def test_a_control_sets_one_thing_and_takes_no_further_analyses(name: str, values: list[str]) -> None:
-    config = composed("experiment=questions_quick", "task=demo_nli", f"control={name}")
+    config = composed(["experiment=questions_quick", "task=demo_nli", f"control={name}"])
     read_train(config)
     assert list(controls(config).values()) == values
     assert ("disable" in config["callbacks"]) == (name == "none")

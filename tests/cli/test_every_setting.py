@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
+from cli import runs
 
 import bertsecrets
 import bertsecrets.cli.run_settings
@@ -24,9 +24,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, CheckpointSettings, ReportSettings, SweepSettings, TrainerSettings
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.settings import PruneSettings, ShrinkSettings
-from bertsecrets.results.run import plain
 from bertsecrets.settings import CONF, Settings
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
 
 VALUES = (None, "abc", "", -1, 0, 1.5, [1, 2], [], {}, {"a": 1}, math.inf, math.nan, True, 10**30)
 """What is tried for every key; ``1e400`` is read as infinity."""
@@ -58,11 +56,7 @@ _GROUPS = {
 
 @cache
 def composed(command: str, *arguments: str) -> dict[str, Any]:
-    invocation = parse_arguments([*_NEEDED[command], *arguments], CONF, command)
-    assert invocation is not None
-    with invocation.hydra():
-        config = invocation.compose(invocation.overrides)
-    return plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+    return runs.composed([*_NEEDED[command], *arguments], command)
 
 
 def places(section: dict[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

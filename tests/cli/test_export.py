@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from cli.runs import parsed
 from huggingface_hub import ModelCard
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
@@ -25,7 +26,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import RECORD
 from bertsecrets.results.files import check_new_folder
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import BASE, parse_arguments
+from bertsecrets.sweeps.hydra_arguments import BASE
 
 EFFECTS_LH = np.array([[0.0, -0.05, 0, 0], [0, 0, -0.11, 0], [0, 0, 0, 0.01]])
 """Of the tiny model's 3 layers of 4 heads; the two losses are significant."""
@@ -243,8 +244,7 @@ def test_an_empty_folder_that_cannot_be_replaced_is_refused(tmp_path: Path, monk
 
 def test_jobs_of_a_sweep_do_not_write_to_one_folder(tmp_path: Path) -> None:
     for name, refused in (("all", True), ("${name}", False)):
-        invocation = parse_arguments(["-m", "seed=1,2", f"save={tmp_path}/{name}"], CONF, "train")
-        assert invocation is not None
+        invocation = parsed(["-m", "seed=1,2", f"save={tmp_path}/{name}"])
         if refused:
             with pytest.raises(UserError, match="would both write to the folder"):
                 check(invocation)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli.test_command_line import parsed
+from cli.runs import parsed
 
 from bertsecrets.cli.arguments import check_model_name, check_words, parse, with_new_keys
 from bertsecrets.cli.composition import check

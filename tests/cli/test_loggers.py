@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
+from cli.runs import composed
 
 import bertsecrets.cli.run_settings  # noqa: F401 - registers the resolver of names
 from bertsecrets.cli.loggers import wandb_logger
-from bertsecrets.results.run import Run, plain
-from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
+from bertsecrets.results.run import Run
 
 
 @pytest.mark.parametrize(
@@ -25,11 +23,7 @@ from bertsecrets.sweeps.hydra_arguments import parse_arguments
 def test_a_run_is_called_by_what_was_asked_for(
     tmp_path: Path, command: str, arguments: list[str], expected: str
 ) -> None:
-    invocation = parse_arguments(arguments, CONF, command)
-    assert invocation is not None
-    with invocation.hydra():
-        composed = invocation.compose(invocation.overrides)
-    config = plain(OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"]))
+    config = composed(arguments, command)
     run = Run(tmp_path, "mrpc-1", "minilm", "mrpc", "pretrained")
     logger = wandb_logger(run, config, project="p", entity=None, mode="disabled", job_type=command)
     assert logger._wandb_init["name"] == expected

@@ -4,15 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from cli.runs import door, small
+from cli.runs import composed, door, parsed, small
 from omegaconf import OmegaConf
 
 from bertsecrets.cli.arguments import own_data
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.errors import UserError
-from bertsecrets.results.run import plain
-from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
 
 TRICKY = ["it's [good], {not: bad}", "a\\", "true", "null", "5"]
 
@@ -27,19 +24,13 @@ def reviews(tmp_path: Path) -> Path:
 
 
 def completed(*arguments: str, command: str = "train") -> list[str]:
-    invocation = parse_arguments(list(arguments), CONF, command)
-    assert invocation is not None
-    return own_data(invocation)
+    return own_data(parsed(arguments, command))
 
 
 def test_the_completed_command_line_holds_the_task(reviews: Path) -> None:
     given = ["data=csv", f"data.path='{reviews}'", "data.text=review", "data.label=verdict", "task.metrics=[matthews]"]
     added = completed(*given)
-    invocation = parse_arguments([*given, *added], CONF, "train")
-    assert invocation is not None
-    with invocation.hydra():
-        config = invocation.compose(invocation.overrides)
-    task = read_settings(plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))).task
+    task = read_settings(composed([*given, *added])).task
     assert task.labels == tuple(sorted(TRICKY, key=lambda name: (5.0 if name == "5" else 0.0, name)))
     assert (task.name, task.metrics, task.evaluation) == ("my_reviews", ("matthews",), {"val": "held_out"})
     # A job of a sweep gets the completed command line.

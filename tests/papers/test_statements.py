@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import transformers
 import yaml
-from cli.runs import door
+from cli.runs import door, parsed
 from papers.paper_runs import BERT, LAYERS, TRAINED, disabled, disabled_words, statement_of, surface_run
 from reporting.finished_runs import make_run
 from scipy import stats
@@ -34,8 +34,6 @@ from bertsecrets.papers.statements.statement import (
 )
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
-from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
 
 
 def ledger(folder: Path, *statements: Statement) -> list[Entry]:
@@ -388,9 +386,7 @@ def test_the_next_step_is_the_command_that_most_statements_lack(tmp_path: Path) 
     [("train", "experiment=statements"), ("train", "experiment=statements_quick"), ("analyze", "analysis=statements")],
 )
 def test_the_configurations_take_what_the_statements_read(command: str, argument: str) -> None:
-    invocation = parse_arguments([argument, *(["checkpoint=initial"] if command == "analyze" else [])], CONF, command)
-    assert invocation is not None
-    config = check(invocation)
+    config = check(parsed([argument, *(["checkpoint=initial"] if command == "analyze" else [])], command))
     read = {
         column.removeprefix("initial:").removeprefix("seeds:").partition("/")[0]
         for statement in read_statements()

@@ -9,11 +9,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from cli.runs import parsed
 from rich.console import Console
 
 from bertsecrets.cli.composition import check
-from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
 from bertsecrets.sweeps.run_folder import Finished
 from bertsecrets.sweeps.sweep import (
     FAILED,
@@ -126,8 +125,7 @@ def test_a_finished_job_is_one_line_with_its_place() -> None:
 )
 def test_the_number_of_jobs_is_known_before_the_first(settings: list[str], count: int, tmp_path: Path) -> None:
     command = ["-m", *settings, f"hydra.sweep.dir={tmp_path}"]
-    invocation = parse_arguments(command, CONF, "train")
-    assert invocation is not None
+    invocation = parsed(command)
     assert open_sweep(invocation, check(invocation), command).count == count
 
 

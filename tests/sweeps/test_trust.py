@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli.test_command_line import parsed
+from cli.runs import parsed
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.cli.arguments import with_resume
