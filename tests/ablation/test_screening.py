@@ -23,7 +23,6 @@ import bertsecrets.ablation.screening as screening_module
 from bertsecrets.ablation.arithmetic import OneDnnLinear, by_onednn, prefers_bf16, why_not_bf16, within
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.forecast import check_bf16
 from bertsecrets.ablation.outcomes import Outcomes, margins
 from bertsecrets.ablation.pairs import first_order_changes
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
@@ -40,7 +39,6 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 
 CLASSES = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
@@ -416,12 +414,6 @@ def test_outcomes_keep_weights_and_estimates(tmp_path: Path) -> None:
         assert torch.equal(getattr(read, name), getattr(result, name))
 
 
-@pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan")])
-def test_a_share_out_of_range_is_refused(share: float) -> None:
-    with pytest.raises(UserError, match=r"ablation\.audit is .*; expected a share above 0"):
-        AblationSettings.read("ablation", {"audit": share})
-
-
 def test_reasons_against_screening() -> None:
     model = scaled_model()
     layers = model.config.num_hidden_layers
@@ -433,14 +425,6 @@ def test_reasons_against_screening() -> None:
     drawn = plan_of(model, "resample", every_head(layers, HEADS))
     assert "resample" in str(why_not(CLASSES, drawn, encoder))
     assert "cannot start at a given layer" in str(why_not(CLASSES, plan_of(model), replace(encoder, family=None)))
-
-
-def test_bf16_that_is_asked_for_is_refused_with_a_reason() -> None:
-    check_bf16(None)
-    with pytest.raises(
-        UserError, match=r"not possible because the model's weights are float64; set ablation\.precision"
-    ):
-        check_bf16("the model's weights are float64")
 
 
 def test_reasons_against_bf16() -> None:
@@ -516,18 +500,6 @@ def test_only_plain_fp32_layers_go_to_onednn(monkeypatch: pytest.MonkeyPatch) ->
         with torch.autocast("cpu", torch.bfloat16):
             assert linear(input_BSD, weight_ED, bias_E).dtype == torch.bfloat16
     assert len(shapes) == 3
-
-
-@needs_onednn
-def test_gradients_do_not_go_through_onednn() -> None:
-    layer, input_BD = torch.nn.Linear(48, 80), torch.randn(5, 48, requires_grad=True)
-    slope_BE = torch.randn(5, 80)
-    with OneDnnLinear():
-        (layer(input_BD) * slope_BE).sum().backward()
-    assert input_BD.grad is not None
-    np.testing.assert_allclose(
-        input_BD.grad.numpy(), slope_BE.double().numpy() @ layer.weight.detach().double().numpy(), atol=1e-5
-    )
 
 
 @pytest.mark.parametrize(("precision", "expected"), [(None, BF16), (FP32, FP32), (BF16, BF16)])

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from references import metric_value
 from scipy import stats
 from scipy.optimize import brentq
 from scipy.stats import binom, binomtest
 
-from benchmarks.procedures import EFFECT, MARGIN, changes, judged, losses, of_sweeps
+from benchmarks.procedures import of_sweeps
 from bertsecrets.ablation.predictions import PairedPredictions, Unseen
-from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
     FAMILY_WISE,
@@ -22,7 +20,6 @@ from bertsecrets.ablation.verdicts import (
     p_against_margins,
 )
 from bertsecrets.errors import UserError
-from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.non_inferiority import paired_loss
 from bertsecrets.statistics.power import detectable_loss
@@ -44,30 +41,6 @@ def draw(metric: str, count: int, generator: np.random.Generator) -> Draw:
     clean_N = np.where(generator.random(count) < 0.85, label_N, 1 - label_N)
     flipped_N = generator.random(count) < np.where(clean_N == label_N, 0.12, 0.06)
     return label_N, clean_N, np.where(flipped_N, 1 - clean_N, clean_N)
-
-
-def truth(metric: str) -> float:
-    label_N, clean_N, variant_N = draw(metric, 300_000, np.random.default_rng(99))
-    return metric_value(metric, label_N, variant_N) - metric_value(metric, label_N, clean_N)
-
-
-def coverage(metric: str, simulations: int, count: int) -> float:
-    expected, hits = truth(metric), 0
-    for simulation in range(simulations):
-        label_N, clean_N, variant_N = draw(metric, count, np.random.default_rng([simulation, 7]))
-        low_V, high_V = change_limits(METRICS[metric], PairedPredictions(label_N, clean_N, variant_N[None]))(
-            np.full(1, 0.025)
-        )
-        hits += bool(low_V[0] <= expected <= high_V[0])
-    return hits / simulations
-
-
-@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews", "pearson", "spearman"])
-@pytest.mark.parametrize(
-    ("simulations", "count", "least", "most"), [(100, 400, 0.89, 0.99), pytest.param(2000, 500, 0.93, 0.97, marks=SLOW)]
-)
-def test_intervals_cover_the_truth(metric: str, simulations: int, count: int, least: float, most: float) -> None:
-    assert least <= coverage(metric, simulations, count) <= most
 
 
 def useless_heads(
@@ -171,59 +144,6 @@ def test_a_head_that_gains_does_not_pay_for_one_that_loses() -> None:
     assert rates["needed heads found"]["after"] >= 0.8
 
 
-def test_false_discovery_finds_more_of_the_heads_that_lose() -> None:
-    loss_V = losses("heads that gain")
-    found = {FAMILY_WISE: 0, FALSE_DISCOVERY: 0}
-    false = []
-    for seed in range(12):
-        change_VN = changes(loss_V[None], 1000, "heads that gain", np.random.default_rng(seed))[0]
-        for correction in found:
-            needed_V = judged(change_VN, Judging(margin=MARGIN, correction=correction))[0].p_needed <= 0.05
-            found[correction] += (needed_V & (loss_V == EFFECT)).sum()
-            if correction == FALSE_DISCOVERY:
-                false.append((needed_V & (loss_V < EFFECT)).sum() / max(1, needed_V.sum()))
-    assert found[FALSE_DISCOVERY] >= found[FAMILY_WISE]
-    assert np.mean(false) <= 0.08
-
-
-def null_discoveries(metric: str, simulations: int, variants: int, permutations: int = 9999) -> float:
-    """Share of simulations in which anything is called significant although no variant changes anything but at
-    random.
-    """
-    result = 0
-    for simulation in range(simulations):
-        generator = np.random.default_rng([simulation, 11])
-        label_N = (generator.random(408) < 0.68).astype(float)
-        # Clean predictions and variants err alike often: exchangeable, as the null hypothesis has it.
-        wrong_VN = generator.random((variants + 1, 408)) < 0.05
-        base_N = np.where(generator.random(408) < 0.85, label_N, 1 - label_N)
-        prediction_VN = np.where(wrong_VN, 1 - base_N, base_N)
-        if metric == "accuracy":
-            paired = PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:])
-            p_V = mcnemar_exact(*paired.discordant(METRICS["accuracy"]))
-        else:
-            p_V = swap_test(
-                METRICS[metric],
-                PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]),
-                permutations,
-                generator,
-            )
-        result += bool((corrected(p_V) <= 0.05).any())
-    return result / simulations
-
-
-@pytest.mark.timeout(3000)
-@pytest.mark.parametrize(
-    ("metric", "simulations", "variants", "most"),
-    [
-        ("accuracy", 60, 156, 0.12),
-        *(pytest.param(*case, 0.055, marks=SLOW) for case in (("accuracy", 1000, 156), ("f1", 1000, 40))),
-    ],
-)
-def test_few_false_discoveries(metric: str, simulations: int, variants: int, most: float) -> None:
-    assert null_discoveries(metric, simulations, variants, permutations=4999) <= most
-
-
 def test_by_hand() -> None:
     label_N = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0, 0.0])
     clean_N = label_N.copy()
@@ -266,13 +186,6 @@ def test_harmless_is_shown_and_a_loss_within_the_margin_is_dispensable() -> None
     assert wide.verdict == ("dispensable", "dispensable", "dispensable", "needed")
     few = judge(METRICS["accuracy"], PairedPredictions(label_N[:60], clean_N[:60], prediction_VN[:1, :60]), Judging())
     assert few.verdict == ("inconclusive",)
-
-
-def test_the_margin_is_tested_at_its_level() -> None:
-    """A variant that truly loses the margin is called dispensable in at most 5 % of sets."""
-    lost_V = np.arange(61)
-    p_V = paired_loss(lost_V, np.zeros(61), 600)(np.array(0.03))
-    assert binom.pmf(lost_V, 600, 0.03)[p_V <= 0.05].sum() <= 0.05
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews", "pearson", "spearman"])

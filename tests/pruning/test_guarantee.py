@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.verdicts import change_limits, p_against_margin
+from bertsecrets.ablation.verdicts import p_against_margin
 from bertsecrets.data.task import Task
 from bertsecrets.pruning.guarantee import (
     class_changes,
@@ -17,10 +16,7 @@ from bertsecrets.pruning.guarantee import (
     examples_needed,
     guarantee,
     p_of_classes,
-    search_level,
 )
-from bertsecrets.pruning.prune import Order, choose
-from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.task_heads import METRICS
 from bertsecrets.task_heads.sequence import ACCURACY
 
@@ -44,47 +40,6 @@ def test_a_model_at_the_margin_passes_as_rarely_as_stated() -> None:
     # The models share their labels: how many examples can be lost varies a little with them. An exact test passes fewer
     # than a tenth.
     assert 40 <= passed <= 120
-
-
-@pytest.mark.slow
-def test_the_whole_sequence_keeps_the_level() -> None:
-    # The first model is fine; all others lose the margin or more.
-    wrong = [
-        guarantee(results([0.02, 0.06, 0.07, 0.08], 0.02, 600, s), ACCURACY, 0.04, 0.9).passed > 1 for s in range(400)
-    ]
-    assert sum(wrong) <= stats.binom.ppf(0.999, 400, 0.1)
-
-
-SIZES, SCORES = 23, 4
-
-
-def pruned(seed: int) -> list[Order]:
-    """Orders of four scores: the first six sizes lose nothing that matters, all smaller models exactly the margin."""
-    lost = [0.021] * 6 + [0.04] * (SIZES - 6)
-    tested = results(lost * SCORES, 0.02, 600, seed)
-    # On the examples that chose the heads everything looks fine, so that every size is a candidate.
-    fine = results([0.02] * SIZES, 0.02, 50, seed, right=0.8)
-    fine = replace(fine, prediction_VN=np.repeat(fine.clean_N[None], SIZES, 0))
-    sets = tuple(frozenset((0, head) for head in range(size)) for size in range(1, SIZES + 1))
-    return [
-        Order(f"score {place}", 0, sets, tested.of(range(SIZES * place, SIZES * (place + 1))), fine)
-        for place in range(SCORES)
-    ]
-
-
-@pytest.mark.slow
-def test_the_smallest_of_all_sizes_and_scores_rarely_loses_the_margin() -> None:
-    """The chance is at most 1 - confidence, where each size by its own test would nearly always give one that does."""
-    settings = PruneSettings.read("prune", {}).model_copy(update={"max_loss": 2.0, "confidence": 0.9})
-    repeats, wrong, naive = 120, 0, 0
-    for seed in range(repeats):
-        orders = pruned(seed)
-        place = choose(orders, ACCURACY, settings).step
-        wrong += place is not None and place >= 6
-        p_OV = [guarantee(order.test_results, ACCURACY, 0.02, 0.9).p_V for order in orders]
-        naive += any((p_V[6:] <= 0.1).any() for p_V in p_OV)
-    assert wrong <= stats.binom.ppf(0.99, repeats, 0.1)
-    assert naive > 0.9 * repeats
 
 
 def test_models_after_a_failure_are_not_passed() -> None:
@@ -163,32 +118,3 @@ def test_a_class_that_loses_is_named_and_can_refuse_a_model() -> None:
     assert p_of_classes(data, 0.1)[0] == max(
         p_against_margin(ACCURACY, data_of_class, 0.1)[0] for data_of_class in classes_of(data)
     )
-
-
-@pytest.mark.slow
-def test_the_interval_of_the_class_that_loses_most_covers_its_loss() -> None:
-    generator, covered, alone = np.random.default_rng(0), 0, 0
-    repeats = 400
-    for _ in range(repeats):
-        # No class loses: the named one is an extreme of noise.
-        data = three_classes(*generator.binomial(180, 0.05, (2, 3)).clip(max=20).tolist())
-        worst = min(class_changes(data, CLASSES, 0.9), key=lambda row: row.smaller)
-        # Its loss is that of a class of 180 right and 20 wrong, of which so many change.
-        covered += worst.change.low <= 0 <= worst.change.high
-        part = classes_of(data)[int(np.argmin([row.smaller for row in class_changes(data, CLASSES, 0.9)]))]
-        low, high = change_limits(ACCURACY, part)(np.array([0.05]))
-        alone += bool(low[0] <= 0 <= high[0])
-    assert covered >= stats.binom.ppf(0.001, repeats, 0.9)
-    assert alone < covered
-
-
-def test_all_searches_on_the_same_examples_keep_the_error() -> None:
-    """A loss of exactly the margin passes one of four searches as rarely as stated; each by itself, far more often."""
-    searches, repeats, alpha = 4, 250, 0.1
-    p_V = guarantee(results([0.04] * (searches * repeats), 0.02, 600, 4), ACCURACY, 0.02, 1 - alpha).p_V
-    p_RS = p_V.reshape(repeats, searches)
-    spent_S = 1 - np.array([search_level(1 - alpha, search) for search in range(1, searches + 1)])
-    assert spent_S.sum() == pytest.approx(alpha * (1 - (1 / 3) ** searches))
-    # The models share their labels, so that the rate itself varies a little.
-    assert (p_RS <= spent_S).any(1).mean() <= 0.14
-    assert (p_RS <= alpha).any(1).mean() > 0.18

@@ -2,14 +2,12 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom, binomtest, multinomial, norm
 
 from benchmarks.verdicts import power
-from bertsecrets.ablation.significance import mcnemar_exact
 from bertsecrets.statistics.power import (
     detectable_change,
     detectable_loss,
@@ -50,15 +48,6 @@ def test_a_loss_is_ruled_out_by_the_limit_of_no_changed_answer(examples: int, co
     assert loss == pytest.approx(beta.ppf(confidence, 1, examples))
     if loss < 0.99:
         assert examples_to_rule_out(loss, confidence) == pytest.approx(examples)
-
-
-@pytest.mark.parametrize(("examples", "flips", "variants"), [(277, 0.0, 72), (277, 0.02, 72), (1000, 0.1, 156)])
-def test_simulated_power(examples: int, flips: float, variants: int) -> None:
-    generator = np.random.default_rng(0)
-    loss = detectable_loss(flips, examples, 0.05 / variants)
-    kinds = [flips / 2 + loss, flips / 2, 1 - flips - loss]
-    lost_X, won_X, _ = generator.multinomial(examples, kinds, size=400).T
-    assert 0.74 <= (mcnemar_exact(lost_X, won_X) <= 0.05 / variants).mean() <= 0.90
 
 
 def test_with_many_flips_it_is_close_to_the_formula() -> None:

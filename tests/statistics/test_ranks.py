@@ -179,26 +179,3 @@ def test_the_interval_of_an_agreement_is_a_jackknife_over_layers() -> None:
     assert result.p_value == pytest.approx(2 * stats.t.cdf(-abs(reached), 4))
     assert np.isnan([agreement(value_GLH[:, :2]).low, agreement(value_GLH[:, :2]).p_value]).all()
     assert agreement(np.repeat(value_GLH[:1], 2, axis=0)).rho == pytest.approx(1)
-
-
-@pytest.mark.slow
-def test_the_interval_of_an_agreement_covers_where_heads_of_a_layer_are_alike() -> None:
-    generator = np.random.default_rng(0)
-
-    def grids(layers: int) -> np.ndarray:
-        """Two grids, half of whose variance lies between layers; what they share is four fifths of each part."""
-        parts = (generator.normal(size=(grids_, layers, heads)) for heads in (1, 12) for grids_ in (1, 2))
-        layer, own_layer, head, own_head = parts
-        return np.sqrt(0.8) * (layer + head) + np.sqrt(0.2) * (own_layer + own_head)
-
-    true = stats.spearmanr(*grids(5000).reshape(2, -1)).statistic
-    covered, of_heads = 0, 0
-    for _ in range(400):
-        value_GLH = grids(6)
-        result = agreement(value_GLH)
-        covered += result.low <= true <= result.high
-        value_GN = value_GLH.reshape(2, -1)
-        drawn = [stats.spearmanr(*value_GN[:, generator.integers(72, size=72)]).statistic for _ in range(50)]
-        of_heads += abs(result.rho - true) <= 1.96 * np.std(drawn, ddof=1)
-    assert covered / 400 >= 0.92
-    assert of_heads / 400 <= 0.85

@@ -12,7 +12,6 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import DescrStatsW
 
 from bertsecrets.errors import UserError
-from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.replicates import (
     corrected_together,
     difference,
@@ -293,34 +292,6 @@ def test_in_how_many_seeds_effects_are_shown_is_closed_testing(p_SV: np.ndarray)
     p_UV = np.stack([partial_conjunction(p_SV, u) for u in (1, 2)])
     rejected_UV = multipletests(p_UV.ravel(), 0.05, method="fdr_bh")[0].reshape(2, 3)
     assert seeds_shown(p_SV, 0.05, family_wise=False).tolist() == rejected_UV.sum(0).tolist()
-
-
-@pytest.mark.slow
-def test_all_numbers_of_seeds_are_one_family() -> None:
-    """Three seeds; heads that are needed in none, one and two of them, each the hardest case for one more; three
-    families err more.
-    """
-    generator = np.random.default_rng(0)
-    true_V, errors = np.repeat([0, 1, 2], 24), np.zeros(2)
-    for _ in range(2000):
-        p_SV = stats.norm.sf(generator.standard_normal((3, 72)) + 10 * (np.arange(3)[:, None] < true_V))
-        apart = [(holm(partial_conjunction(p_SV, u)) <= 0.05) & (true_V < u) for u in (1, 2, 3)]
-        errors += [np.any(apart), (seeds_shown(p_SV, 0.05) > true_V).any()]
-    before, after = errors / 2000
-    assert before > 0.08
-    assert after <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("correlation", [-0.24, 0.0, 0.5, 0.9])
-@pytest.mark.parametrize("effects", [0, 1, 2, 4])
-def test_partial_conjunction_keeps_its_level(correlation: float, effects: int) -> None:
-    """Five seeds on the same examples, of which some have an effect beyond doubt: the hardest case for one more."""
-    generator = np.random.default_rng(effects)
-    root_SS = np.linalg.cholesky(np.full((5, 5), correlation) + (1 - correlation) * np.eye(5))
-    z_SR = root_SS @ generator.standard_normal((5, 100_000)) + 10 * (np.arange(5) < effects)[:, None]
-    rejected = partial_conjunction(stats.norm.sf(z_SR), effects + 1) <= 0.05
-    assert rejected.mean() <= 0.05 + 3 * np.sqrt(0.05 / 100_000)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])

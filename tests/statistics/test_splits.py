@@ -111,21 +111,3 @@ def test_relations_without_a_better_head_are_rarely_called_better(units: int, wo
     assert wrong <= stats.binom.ppf(0.99, 60, 0.05)
     # The test of one split has its level, which choosing and scoring on the same units would exceed by far.
     assert single <= stats.binom.ppf(0.999, 60 * 29, 0.05)
-
-
-@pytest.mark.slow
-def test_intervals_cover_the_head_that_is_chosen() -> None:
-    """One head is better by 25 points and is chosen in nearly every split."""
-    covered, repeats = 0, 200
-    for repeat in range(repeats):
-        generator = np.random.default_rng(repeat)
-        total_N, right_NC, baseline_NB = answers(generator, 300, 20, 2.0)
-        better_N = generator.binomial((total_N - baseline_NB[:, 0]).astype(int), 0.5)
-        right_NC[:, 7] = baseline_NB[:, 0] + better_N
-        chooses_SN = choosing_units(300, 20, repeat)
-        chosen = choose_and_score(right_NC, baseline_NB[:, :1], total_N, chooses_SN)
-        assert chosen is not None
-        assert (chosen.candidate, chosen.share > 0.9) == (7, True)
-        _, low, high = chosen.gains.over_splits()
-        covered += low <= 0.25 <= high
-    assert covered >= stats.binom.ppf(0.01, repeats, 0.95)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import (
     differs_from_highest,
     limits_of_all,
@@ -35,13 +34,6 @@ def test_without_spread_the_answer_is_certain_and_without_numbers_there_is_none(
     assert np.isnan(above[2:]).all()
 
 
-def test_correction_leaves_undefined_ones_out() -> None:
-    result = corrected([[0.01, np.nan], [0.04, 0.03]])
-    assert np.isnan(result[0, 1])
-    expected = stats.false_discovery_control([0.01, 0.04, 0.03])
-    assert result[[0, 1, 1], [0, 0, 1]] == pytest.approx(expected)
-
-
 def test_each_mean_against_the_highest_by_hand() -> None:
     mean, stderr, count = [0.5, 0.9, 0.8, np.nan], [0.02, 0.03, 0.01, 0.1], [30, 20, 40, 10]
     raw = [2 * stats.t.sf(0.4 / 0.05, 19), 2 * stats.t.sf(0.1 / 0.04, 19)]
@@ -50,33 +42,6 @@ def test_each_mean_against_the_highest_by_hand() -> None:
     assert np.isnan(result[3])
     assert np.isnan(differs_from_highest([np.nan], [0.1], [5])).all()
     assert differs_from_highest([0.2, 0.2], [0.0, 0.0], [5, 5]).tolist() == [1.0, 1.0]
-
-
-@pytest.mark.parametrize("correlation", [-0.3, 0.0, 0.9])
-def test_equal_means_of_the_same_examples_are_rarely_told_apart(correlation: float) -> None:
-    """Four heads of equal mean, whatever the correlation of their numbers over examples."""
-    covariance = np.full((4, 4), correlation) + (1 - correlation) * np.eye(4)
-    drawn_RNH = np.random.default_rng(0).multivariate_normal(np.zeros(4), covariance, size=(400, 30))
-    wrong = sum(
-        (differs_from_highest(x_NH.mean(0), x_NH.std(0, ddof=1) / np.sqrt(30), np.full(4, 30)) < 0.05).any()
-        for x_NH in drawn_RNH
-    )
-    assert wrong / 400 <= 0.05
-
-
-def test_limits_of_all_hold_for_the_lowest_of_many_equal_means() -> None:
-    """Against the level: those of each mean alone cover the lowest of 72 in about one of six draws."""
-    generator = np.random.default_rng(0)
-    alone = together = 0
-    for _ in range(400):
-        value_NV = generator.standard_normal((30, 72))
-        mean_V, stderr_V = value_NV.mean(0), stats.sem(value_NV)
-        low_V, high_V = limits_of_all(mean_V, stderr_V, 30)
-        lowest = int(mean_V.argmin())
-        together += bool(low_V[lowest] <= 0 <= high_V[lowest])
-        alone += abs(mean_V[lowest]) <= stats.t.isf(0.025, 29) * stderr_V[lowest]
-    assert together / 400 >= 0.93
-    assert alone / 400 < 0.3
 
 
 def test_limits_of_all_are_those_of_one_mean_alone() -> None:
