@@ -45,12 +45,11 @@ from bertsecrets.ablation.verdicts import (
 from bertsecrets.data.task import Task
 from bertsecrets.pruning.guarantee import search_level
 from bertsecrets.statistics.clusters import cluster_sums
-from bertsecrets.statistics.corrections import corrected, holm
+from bertsecrets.statistics.corrections import corrected, error_correlation, holm, joint_draws, least_false, step_down
 from bertsecrets.statistics.intervals import paired_proportions, stderr_of_width
 from bertsecrets.statistics.non_inferiority import paired_loss, with_unseen_losses
 from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import effects_over_seeds, partial_conjunction, seeds_shown
-from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, least_false, step_down
 from bertsecrets.statistics.student import limits_of_all, mean_exceeds_zero
 from bertsecrets.task_heads import METRICS
 

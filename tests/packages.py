@@ -12,7 +12,7 @@ from bertsecrets import doors
 from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.papers.names import page_files
 from bertsecrets.papers.statements.statement import shipped_columns
-from bertsecrets.pruning.measured import measured_scores
+from bertsecrets.pruning.scores import measured_scores
 from bertsecrets.sweeps.trust import project_targets
 
 _OFFERS = (doors.offers, doors.load_offer, doors.free_names, doors.offered_folders)

@@ -33,8 +33,7 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.models.families import FAMILIES
 from bertsecrets.papers.names import page_files
 from bertsecrets.papers.statements.statement import read_statements
-from bertsecrets.pruning.measured import MeasuredScore, measured_scores
-from bertsecrets.pruning.scores import find_score, removal_sets
+from bertsecrets.pruning.scores import MeasuredScore, find_score, measured_scores, removal_sets
 from bertsecrets.pruning.sets import Situation
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import configurations

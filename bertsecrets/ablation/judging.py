@@ -32,9 +32,8 @@ from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import metric_label
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.clusters import Clusters, numbered
-from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.corrections import corrected, least_false
 from bertsecrets.statistics.replicates import intraclass_correlation
-from bertsecrets.statistics.simultaneous import least_false
 from bertsecrets.statistics.student import mean_limits
 from bertsecrets.task_heads.metric import Array, Metric
 

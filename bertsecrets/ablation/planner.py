@@ -15,10 +15,10 @@ from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds, p_of_flips, v
 from bertsecrets.ablation.verdicts import FEW_MOVED, Judging, judge, p_of_losses, verdicts_together
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
+from bertsecrets.statistics.corrections import error_correlation, joint_draws
 from bertsecrets.statistics.non_inferiority import paired_loss, weighted_loss
 from bertsecrets.statistics.power import POWER
 from bertsecrets.statistics.replicates import effects_over_seeds
-from bertsecrets.statistics.simultaneous import error_correlation, joint_draws
 from bertsecrets.task_heads.metric import Array, Metric
 
 Counts = NDArray[np.int64]

@@ -13,7 +13,7 @@ from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, 
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.statistics.clusters import cluster_sums, few_p, few_tail, signed_sums
-from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.corrections import corrected, error_correlation, joint_draws, simultaneous_tail, step_down
 from bertsecrets.statistics.intervals import (
     Limits,
     Tail,
@@ -30,7 +30,6 @@ from bertsecrets.statistics.non_inferiority import (
     with_unseen_losses,
 )
 from bertsecrets.statistics.power import detectable_change, detectable_loss
-from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, simultaneous_tail, step_down
 from bertsecrets.statistics.student import mean_limits, mean_rises
 from bertsecrets.task_heads.metric import Array, Metric
 

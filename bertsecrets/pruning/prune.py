@@ -23,13 +23,13 @@ from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.export import write_smaller
 from bertsecrets.pruning.guarantee import Guarantee, Searches, class_changes, guarantee, loss_of_classes, search_level
 from bertsecrets.pruning.latency import WARM_UP, compare_latency
-from bertsecrets.pruning.measured import measured_scores
 from bertsecrets.pruning.removal import check_removable, remove_heads
 from bertsecrets.pruning.rows import CONTROLS, RANDOM, Chosen, Point, PruneSearch, Timing
 from bertsecrets.pruning.scores import (
     column_of,
     columns_of,
     find_score,
+    measured_scores,
     passes_of,
     removal_sets,
     score_label,

@@ -45,7 +45,7 @@ class PruneSettings(_SmallerSettings):
 
     Args:
         scores: Scores that choose the heads to remove (the first one for ``keep``): names in
-            :data:`bertsecrets.pruning.scores.SCORES` or :func:`bertsecrets.pruning.measured.measured_scores`, columns
+            :data:`bertsecrets.pruning.scores.SCORES` or :func:`bertsecrets.pruning.scores.measured_scores`, columns
             of head tables, or functions. The controls are always added.
         tables: Folders of other analyses of the checkpoint, whose columns can serve as scores.
         iterative: Whether scores are recomputed after each step; otherwise once (Michel et al. 2019).

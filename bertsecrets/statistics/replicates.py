@@ -296,7 +296,7 @@ def partial_conjunction(p_SV: ArrayLike, fewest: int) -> Array:
     Simes' test of the S - ``fewest`` + 1 largest p-values (Benjamini and Heller 2008, section 2): with ``fewest`` = S
     the largest p-value, valid under any dependence; with 1, Simes' test over all. An effect significant for some number
     of seeds is significant for every smaller number. For fewer than S, the seeds' p-values must be independent or
-    positively dependent, as in :func:`bertsecrets.statistics.simultaneous.least_false`.
+    positively dependent, as in :func:`bertsecrets.statistics.corrections.least_false`.
 
     Args:
         p_SV: P-values of V effects with S seeds; NaN counts as 1.

@@ -21,7 +21,7 @@ from bertsecrets.api_results import DisabledHeads
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.present.disabling import spared_in_words
-from bertsecrets.statistics.simultaneous import least_false
+from bertsecrets.statistics.corrections import least_false
 from bertsecrets.task_heads import METRICS
 
 JUDGING = AblationSettings(resamples=100, permutations=100).judging()

@@ -18,7 +18,7 @@ from bertsecrets.pruning.rows import Attempt, Group, Layer, MetricTest, ShrinkSe
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
-from bertsecrets.shrinking.card import shrink_card
+from bertsecrets.shrinking.analysis import shrink_card
 
 SEARCH = ShrinkSearch(
     margin=0.01,

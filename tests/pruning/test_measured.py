@@ -19,8 +19,7 @@ from bertsecrets.attention.watch import watch
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
-from bertsecrets.pruning.measured import measured_scores, ranking_measures
-from bertsecrets.pruning.scores import find_score, passes_of, removal_sets
+from bertsecrets.pruning.scores import find_score, measured_scores, passes_of, ranking_measures, removal_sets
 from bertsecrets.pruning.sets import Situation
 
 TASK = task("demo_paraphrase")
@@ -100,7 +99,7 @@ def test_low_entropy_is_worth_keeping() -> None:
 
 
 def test_shapley_values_share_out_what_the_remaining_heads_are_worth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsecrets.pruning.measured.PERMUTATIONS", 2)
+    monkeypatch.setattr("bertsecrets.pruning.scores.PERMUTATIONS", 2)
     here = situation()
 
     def loss(heads: Iterable[tuple[int, int]]) -> float:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from bertsecrets.statistics.simultaneous import largest_undecided, least_false
+from bertsecrets.statistics.corrections import largest_undecided, least_false
 
 P_VALUES = st.lists(st.one_of(st.floats(0, 0.1), st.floats(0, 1)), min_size=1, max_size=8)
 

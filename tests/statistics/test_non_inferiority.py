@@ -11,14 +11,13 @@ from scipy import stats
 from benchmarks.verdicts import draw, truth
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.verdicts import losses_ruled_out
-from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.corrections import corrected, least_false
 from bertsecrets.statistics.non_inferiority import (
     influenced_loss,
     paired_loss,
     smallest_ruled_out,
     with_unseen_losses,
 )
-from bertsecrets.statistics.simultaneous import least_false
 from bertsecrets.task_heads import METRICS
 
 Array = np.ndarray

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from bertsecrets.statistics.simultaneous import (
+from bertsecrets.statistics.corrections import (
     error_correlation,
     joint_draws,
     simultaneous_tail,

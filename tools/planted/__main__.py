@@ -27,7 +27,7 @@ from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
-from bertsecrets.pruning.measured import ranking_measures
+from bertsecrets.pruning.scores import ranking_measures
 from bertsecrets.results.run import Run, plain, read_config
 from bertsecrets.statistics.replicates import mean_interval
 from bertsecrets.task_heads import METRICS
