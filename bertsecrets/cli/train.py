@@ -77,7 +77,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     last_path = run.checkpoints / LAST
     resume_from = last_path if keys.resume is not None and last_path.exists() else None
     if resume_from is not None:
-        check_resumable(resume_from, task, model, record)
+        check_resumable(resume_from, record)
     record_rows(data, folder)
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)

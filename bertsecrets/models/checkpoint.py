@@ -34,10 +34,6 @@ from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkp
 from bertsecrets.settings import shown
 from bertsecrets.task_heads import kind_of
 
-_OF_TRAINING = ("callbacks", "epoch", "global_step", "loops", "lr_schedulers", "optimizer_states")
-"""Keys that Lightning needs in a checkpoint to continue training."""
-
-
 OUTPUTS = "outputs"
 """Key, in a folder's record, for the class assigned to each model output."""
 
@@ -94,13 +90,11 @@ def read_record(path: Path) -> dict[str, Any]:
     return content
 
 
-def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapping[str, Any]) -> None:
+def check_resumable(path: Path, record: Mapping[str, Any]) -> None:
     """Check that training can continue from a run's last checkpoint.
 
     Args:
         path: The checkpoint.
-        task: The run's task.
-        model: Newly built, before fine-tuning.
         record: The run's facts.
 
     Raises:
@@ -108,49 +102,29 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
             its folder for deletion.
     """
     content = read_record(path)
-    stored = content[RECORD]
-    # Checked first, because damaged bytes inside a tensor would go unnoticed: PyTorch writes checksums but reads none.
+    advice = "so training cannot continue from it; delete it to restart the run, or restore it"
+    # PyTorch writes checksums but reads none: damaged bytes inside a tensor would go unnoticed.
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
     except zipfile.BadZipFile as error:
         damaged = str(error)
     if damaged is not None:
-        raise UserError(
-            f"Checkpoint '{path}' is damaged ({damaged}), so training cannot continue from it; delete it to restart "
-            "the run, or restore it."
-        )
-    difference = config_difference(stored["model_config"], model.config.to_dict())
-    for fact in ("name", "seed"):
+        raise UserError(f"Checkpoint '{path}' is damaged ({damaged}), {advice}.")
+    stored = content[RECORD]
+    for fact in ("name", "seed", INITIAL_WEIGHTS):
         # Checkpoints of earlier versions do not record the seed.
-        if difference is None and stored.get(fact, record[fact]) != record[fact]:
-            difference = f"its {fact} is {shown(stored[fact])} there and {shown(record[fact])} here"
-    if stored["task"] != task.name:
-        difference = f"its task is '{stored['task']}' there and '{task.name}' here"
-    elif difference is None and stored.get(INITIAL_WEIGHTS, record[INITIAL_WEIGHTS]) != record[INITIAL_WEIGHTS]:
-        difference = "its initial weights differ"
-    elif difference is None and not _fits(_weights(content), model):
-        difference = "its weights have other names or shapes"
-    if difference is not None:
-        raise UserError(
-            f"Checkpoint '{path}' belongs to another run ({difference}), so training cannot continue from it; delete "
-            "it to restart the run, or restore the right file."
-        )
-    missing = [key for key in _OF_TRAINING if key not in content]
-    if missing:
-        raise UserError(
-            f"Checkpoint '{path}' has weights but no training state ({', '.join(missing)}), so training cannot "
-            "continue from it; delete it to restart the run, or restore the right file."
-        )
+        if stored.get(fact, record[fact]) != record[fact]:
+            raise UserError(
+                f"Checkpoint '{path}' belongs to another run (its {fact} is {shown(stored[fact])} there and "
+                f"{shown(record[fact])} here), {advice}."
+            )
     # When Lightning writes a better checkpoint, it deletes the previous best, whose path is stored here.
-    for state in content["callbacks"].values() if isinstance(content["callbacks"], dict) else ():
+    for state in content["callbacks"].values() if isinstance(content.get("callbacks"), dict) else ():
         for value in state.values() if isinstance(state, dict) else ():
             names = value if isinstance(value, dict) else [value]
             if any(isinstance(name, str) and ".." in Path(name).parts for name in names):
-                raise UserError(
-                    f"Checkpoint '{path}' lists a file outside its folder ({shown(value)}); delete it to restart the "
-                    "run."
-                )
+                raise UserError(f"Checkpoint '{path}' lists a file outside its folder ({shown(value)}), {advice}.")
 
 
 def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
@@ -185,9 +159,12 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     spec = spec.model_copy(update={"attention_dropout": record.get("model", {}).get("attention_dropout")})
     # Random weights, to be replaced by the checkpoint's, so that the pre-trained ones need not exist.
     model = load_model(spec, task, RANDOM_INIT, seed=0)
-    weights = _weights(content)
+    # Lightning's module contains more than the model, such as the state of metrics.
+    own = "model."
+    weights = {key.removeprefix(own): value for key, value in content["state_dict"].items() if key.startswith(own)}
     difference = config_difference(record["model_config"], model.config.to_dict())
-    if difference is not None or not _fits(weights, model):
+    shapes = {key: tensor.shape for key, tensor in model.state_dict().items()}
+    if difference is not None or shapes != {key: tensor.shape for key, tensor in weights.items()}:
         origin = record.get("model", {}).get("name", record["model_config"].get("model_type"))
         raise UserError(
             f"Checkpoint '{path}' has another architecture (made from "
@@ -406,17 +383,3 @@ def reorder_outputs(model: PreTrainedModel, order: Sequence[int]) -> None:
         )
     for parameter in maps[-1].parameters():
         parameter.copy_(parameter[index.to(parameter.device)])
-
-
-def _weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The model's weights in a checkpoint, by their names in the model."""
-    # Lightning's module contains more than the model, such as the state of metrics.
-    prefix = "model."
-    return {key.removeprefix(prefix): value for key, value in content["state_dict"].items() if key.startswith(prefix)}
-
-
-def _fits(weights: Mapping[str, Tensor], model: PreTrainedModel) -> bool:
-    expected = model.state_dict()
-    return weights.keys() == expected.keys() and all(
-        weights[key].shape == tensor.shape for key, tensor in expected.items()
-    )

@@ -98,7 +98,10 @@ class ModelSpec(Settings):
         """
         folder = self.folder()
         if folder is None:
-            folder = _downloaded(self.path, self.revision)
+            # A slow import that only hub models need.
+            from bertsecrets.models.hub import hub_folder
+
+            folder = hub_folder(self.path, self.revision)
         else:
             try:
                 exists, is_folder = folder.exists(), folder.is_dir()
@@ -154,13 +157,6 @@ def _is_on_hub(name: str) -> bool:
     return "/" in name and not name.endswith(".ckpt") and _may_be_on_hub(name)
 
 
-def _downloaded(name: str, revision: str | None) -> Path:
-    # A slow import that only hub models need.
-    from bertsecrets.models.hub import hub_folder
-
-    return hub_folder(name, revision)
-
-
 def model_folder(name: str, revision: str | None = None) -> Path | None:
     """The model folder for a checkpoint's name; None for a file, a run, or a missing path.
 
@@ -199,7 +195,9 @@ def find_checkpoint(name: str | Path, revision: str | None = None) -> Path:
                 f"Checkpoint '{path}' does not exist; give a .ckpt file, a run folder, a folder with a model, or a hub "
                 "name (owner/name)."
             )
-        path = _downloaded(str(name), revision)
+        from bertsecrets.models.hub import hub_folder
+
+        path = hub_folder(str(name), revision)
     if holds_model(path):
         return path
     for file in (BEST, FINAL, LAST):

@@ -117,15 +117,14 @@ def stability(group_N: NDArray[np.int64], replicates: Sequence[Array]) -> list[f
     """
     count = int(group_N.max()) + 1
     again = [groups_of(distance_NN, count) for distance_NN in replicates]
-    return [
-        float(np.mean([_best_overlap(group_N == group, other_N) for other_N in again])) if again else float("nan")
-        for group in range(count)
-    ]
-
-
-def _best_overlap(member_N: NDArray[np.bool_], other_N: NDArray[np.int64]) -> float:
-    others = [other_N == group for group in np.unique(other_N[member_N])]
-    return max(float((member_N & other).sum() / (member_N | other).sum()) for other in others)
+    stable = []
+    for member_N in (group_N == group for group in range(count)):
+        overlaps = [
+            max((member_N & (other_N == other)).sum() / (member_N | (other_N == other)).sum() for other in {*other_N})
+            for other_N in again
+        ]
+        stable.append(float(np.mean(overlaps)) if overlaps else float("nan"))
+    return stable
 
 
 def same_label_is_close(

@@ -155,10 +155,6 @@ class Dependency(Measure):
                 )
         self.counting = Counting(relations, self.possessive, self.punctuation, self.root, left_out)
         self._position = {example.index: position for position, example in enumerate(split.examples)}
-        longest = max(sum(len(part.words) for part in example.annotations) for example in split.examples)
-        self._make_columns(relations, len(split), longest)
-
-    def _make_columns(self, relations: Sequence[str], sentences: int, longest: int) -> None:
         labels = {ALL: "all words", **{relation.replace(":", "_"): relation for relation in relations}}
         self.columns = self.averaged = (
             *(Column(name, label, _UNIT) for name, label in labels.items()),
@@ -170,6 +166,8 @@ class Dependency(Measure):
         self._add_sums(layers, heads, device)
         size, positions = len(labels), len(self.offsets)
         # The largest state: one number per sentence, relation and head. A count in a sentence is at most its length.
+        longest = max(sum(len(part.words) for part in example.annotations) for example in split.examples)
+        sentences = len(split)
         small = torch.uint8 if longest <= _BYTE else torch.int32
         states = {
             "correct_NLHDR": torch.zeros((sentences, layers, heads, 2, size), dtype=small, device=device),
