@@ -171,12 +171,6 @@ def test_a_pipeline_that_cannot_be_used_is_reported(tmp_path: Path, monkeypatch:
     (tmp_path / "blank" / "config.cfg").write_text("[nlp]\n")
     with pytest.raises(UserError, match="could not be loaded"):
         annotator(tmp_path / "blank", tmp_path / "cache").annotate(["a text"])
-    with pytest.raises(UserError, match=r"Unknown key 'annotation.pipelin'; did you mean 'pipeline'"):
-        make_annotator({"pipelin": "en_core_web_md"})
-    with pytest.raises(UserError, match=r"annotation.processes is 0"):
-        make_annotator({"pipeline": "en_core_web_md", "processes": 0})
-    with pytest.raises(UserError, match=r"annotation.cache_dir is 3; expected the path of a folder"):
-        make_annotator({"pipeline": "en_core_web_md", "cache_dir": 3})
     assert make_annotator({}) is None
     monkeypatch.setattr("bertsecrets.data.spacy_pipeline.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"Annotating with 'en_core_web_md' needs spaCy; run pip install"):

@@ -14,7 +14,6 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameNetFiles, FrameRoles, Span
 from bertsecrets.data.framenet.source import Filters, FrameNetSource, read_published, select
 from bertsecrets.errors import UserError
-from bertsecrets.results import progress
 
 OPEN = {"core": "any", "max_words": None, "single_target": False, "max_element_words": None, "min_words_between": None}
 
@@ -182,12 +181,6 @@ def test_a_spoilt_folder_is_reported_in_one_sentence(tmp_path: Path, spoil, mess
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"core": "coreset"}, "Unknown framenet.core 'coreset'; did you mean 'core_set'"),
-        ({"matching": "string"}, "Unknown framenet.matching 'string'"),
-        ({"single_target": 1}, "framenet.single_target is 1; expected true or false"),
-        ({"root": 5}, "framenet.root is 5; expected a folder or zip of FrameNet, or null"),
-        ({"max_words": 0}, "framenet.max_words is 0; expected a whole number from 1"),
-        ({"max_wrods": 3}, "Unknown key 'framenet.max_wrods'; did you mean 'max_words'"),
         ({"published": "none.txt"}, "'none.txt' does not exist"),
         ({"root": "a", "published": "b"}, "both given"),
     ],
@@ -216,19 +209,6 @@ def test_published_sentences_are_read(tmp_path: Path) -> None:
     assert first.texts == ("He was agitated . ",)
     assert linked_forms(first) == ("agitated", ["He"])
     assert linked_forms(second) == ("saw", ["The men", "she"])
-
-
-def test_reading_tells_its_progress_only_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "_BETWEEN", 0.0)
-    ours = corpus(write_framenet(tmp_path / "fn"))
-    list(ours.exemplars(progress=False))
-    assert capsys.readouterr() == ("", "")
-    list(ours.exemplars(progress=True))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines
-    assert all(line.startswith("reading FrameNet: ") for line in lines)
 
 
 @pytest.mark.parametrize("line", ["", "He was .", "He was agitated . calm ['He']", "He was agitated . agitated [He]"])

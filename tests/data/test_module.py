@@ -4,17 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytorch_lightning as pl
-import torch
 from data.tasks import task
 from data.toy import wordpiece
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from torch import Tensor, distributed, nn
-from trainings import quiet_trainer
+from torch import distributed
 
-from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData, constant_prediction
+from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import FILES, SourceConfig
 from bertsecrets.data.task import TableLayout
 from bertsecrets.errors import UserError
@@ -112,10 +108,6 @@ class TestTaskData:
         assert max(int(batch.lengths_B.max()) for batch in loader) == 12
         assert sorted(indices(loader)) == list(range(41))
 
-    def test_batches_can_be_padded_to_a_multiple(self, root: Path) -> None:
-        widths = {batch.input_ids_BS.shape[1] for batch in make(root, pad_to_multiple_of=16).train_dataloader()}
-        assert widths <= {16, 32}
-
     def test_an_unknown_evaluation_set_is_reported(self, root: Path) -> None:
         with pytest.raises(UserError, match="set 'mnli' does not exist in task 'mnli'; did you mean 'mnli_m'"):
             make(root).evaluation_loader("mnli")
@@ -144,39 +136,6 @@ class TestTaskData:
     def test_a_split_without_labels_is_reported(self, root: Path) -> None:
         with pytest.raises(UserError, match="Split 'test_matched' of task 'mnli' has no labels"):
             make(root).labels("test_matched")
-
-    def test_lightning_trains_validates_and_predicts_every_example_once(self, root: Path) -> None:
-        class Model(pl.LightningModule):
-            def __init__(self) -> None:
-                super().__init__()
-                self.weight = nn.Parameter(torch.zeros(1))
-                self.seen: dict[str, list[int]] = {"train": [], "val": [], "test": [], "predict": []}
-
-            def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-                self.seen["train"] += batch.index_B.tolist()
-                return self.weight.sum()
-
-            def validation_step(self, batch: Batch, batch_idx: int) -> None:
-                self.seen["val"] += batch.index_B.tolist()
-
-            def test_step(self, batch: Batch, batch_idx: int) -> None:
-                self.seen["test"] += batch.index_B.tolist()
-
-            def predict_step(self, batch: Batch, batch_idx: int) -> None:
-                self.seen["predict"] += batch.index_B.tolist()
-
-            def configure_optimizers(self) -> torch.optim.Optimizer:
-                return torch.optim.SGD(self.parameters(), lr=0.1)
-
-        model, data = Model(), make(root)
-        trainer = quiet_trainer(root, [], epochs=1)
-        trainer.fit(model, datamodule=data)
-        trainer.test(model, datamodule=data, verbose=False)
-        trainer.predict(model, datamodule=data)
-        found = {stage: sorted(seen) for stage, seen in model.seen.items()}
-        assert found == {
-            "train": list(range(61)), "val": list(range(41)), "test": list(range(7)), "predict": list(range(7)),
-        }  # fmt: skip
 
 
 def test_a_missing_mismatched_file_drops_its_set_with_a_warning(root: Path) -> None:
@@ -215,9 +174,3 @@ def test_demo_examples_keep_their_annotation() -> None:
     for row, annotations in enumerate(batch.annotations):
         words = sum(len(annotation.words) for annotation in annotations)
         assert set(batch.word_BS[row].tolist()) == {-1, *range(words)}
-
-
-def test_constant_prediction() -> None:
-    assert constant_prediction(torch.tensor([2, 1, 2, 1, 0]), task("mnli")) == 1
-    assert constant_prediction(torch.tensor([2]), task("mnli")) == 2
-    assert constant_prediction(torch.tensor([0.0, 5.0, 1.0]), task("stsb")) == 2

@@ -299,11 +299,6 @@ def test_the_attempts_of_the_hub_client_are_not_printed(
         ({"source": "parquet"}, "mrpc", "data=parquet needs data.path=<file>"),
         ({"source": "csv", "path": "rows.csv"}, "mrpc", "Task 'mrpc' defines no file columns; remove task=mrpc"),
         ({"source": "htb"}, "mrpc", "Unknown data.source 'htb'; did you mean 'hub'?"),
-        ({"limit_trian": 3}, "mrpc", "Unknown key 'data.limit_trian'; did you mean 'limit_train'?"),
-        ({"limit_train": 0}, "mrpc", "data.limit_train is 0; expected a whole number from 1"),
-        ({"eval_batch_size": None}, "mrpc", "data.eval_batch_size is null"),
-        ({"skip_bad_rows": "no"}, "mrpc", "data.skip_bad_rows is 'no'; expected true or false"),
-        ({"root": 3}, "mrpc", "data.root is 3; expected the path of a folder, or null"),
     ],
 )  # fmt: skip
 def test_a_wrong_data_section_is_reported(settings: dict[str, Any], name: str, message: str) -> None:

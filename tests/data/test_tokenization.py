@@ -8,7 +8,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Annotation, Example
+from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.errors import UserError
@@ -135,17 +135,6 @@ def test_a_space_belongs_to_the_word_after_it_and_text_outside_all_words_to_none
     batch = EncodedSplit([example], byte_level(), 40)[[0]]
     #                                           CLS a  ␣  b  c  ␣   -   ␣  d  ␣   SEP
     assert batch.word_BS.tolist() == [[-1, 0, 1, 1, 1, -1, -1, 2, 2, -1, -1]]
-
-
-def test_an_empty_annotation_has_no_words() -> None:
-    example = Example(0, ("a b",), 0, (Annotation(()),))
-    assert set(EncodedSplit([example], wordpiece(), 40)[[0]].word_BS[0].tolist()) == {-1}
-
-
-def test_annotations_stay_with_their_examples() -> None:
-    gold = (annotate("a b", "a", "b"),)
-    split = EncodedSplit([Example(0, ("a b",), 0), Example(1, ("a b",), 0, gold)], wordpiece(), 40)
-    assert split[[1, 0]].annotations == (gold, ())
 
 
 def test_truncation_shortens_the_longer_text_and_is_counted() -> None:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from families import HEADS, LAYERS, tiny_model
-from measures.toy import Focus, batches
-from torch import Tensor, nn
+from measures.toy import batches
+from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
@@ -72,13 +72,6 @@ def test_a_class_that_does_not_describe_itself_is_an_error(described: dict[str, 
         kind(LAYERS, HEADS)
 
 
-def test_a_class_is_usable_with_a_name_a_title_and_one_column() -> None:
-    kind = type("Mine", (Nothing,), {"name": "mine", "title": "Mine", "columns": (Column("a", "first"),)})
-    (grid,) = measure_pass(tiny_model("bert"), [kind(LAYERS, HEADS)], batches())
-    assert (grid.measure, grid.described) == ("mine", (Column("a", "first"),))
-    assert (grid.count_LHC == 7).all()
-
-
 def test_p_values_are_not_averaged() -> None:
     measure = WithPValue(LAYERS, HEADS)
     assert [column.name for column in measure.averaged] == ["weight", "uniform"]
@@ -96,14 +89,6 @@ def test_a_pair_has_no_p_values_of_differences() -> None:
     assert paired.grids().difference.columns == ("weight", "uniform")
     # A baseline has the same value in every model.
     assert (paired.grids().difference.column("uniform") == 0).all()
-
-
-def test_a_measure_has_no_examples_and_no_findings_by_default() -> None:
-    measure = Focus(LAYERS, HEADS)
-    assert measure.dataset(None) is None  # type: ignore[arg-type]
-    assert measure.inapplicable(None) is None  # type: ignore[arg-type]
-    (grid,) = measure_pass(tiny_model("bert"), [measure], batches())
-    assert not measure.findings(grid, nn.Identity())
 
 
 def test_a_grid_takes_names_or_columns() -> None:

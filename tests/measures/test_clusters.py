@@ -199,15 +199,3 @@ def test_heads_of_one_class_are_close_or_not() -> None:
     assert p == pytest.approx(2 / 252, abs=0.02)
     assert same_label_is_close(apart_NN, np.repeat([0, 1], 5), 200, seed=0)[2] > 0.2
     assert np.isnan(same_label_is_close(apart_NN, np.arange(10), 10, seed=0)[2])
-
-
-def test_layers_of_close_heads_are_significant_and_random_heads_are_not() -> None:
-    generator = np.random.default_rng(0)
-    layer_N = np.repeat(np.arange(4), 4)
-    layers = layer_N * 10.0 + generator.normal(size=16)
-    within, between, p = same_label_is_close(np.abs(layers[:, None] - layers), layer_N, 499, seed=1)
-    assert within < between
-    assert p == pytest.approx(1 / 500)
-    random = generator.normal(size=16)
-    assert same_label_is_close(np.abs(random[:, None] - random), layer_N, 499, seed=1)[2] > 0.05
-    assert np.isnan(same_label_is_close(np.zeros((3, 3)), np.zeros(3, np.int64), 9, seed=0)).all()

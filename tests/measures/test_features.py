@@ -23,9 +23,9 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Feed, Need, Passed
 from bertsecrets.measures.linguistic.baselines import RandomWords, chance_of_rank
-from bertsecrets.measures.linguistic.features import Features, attention_received, pooled
+from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.measures.linguistic.matching import OffsetMatching
-from bertsecrets.measures.linguistic.word_features import Feature, features_from_config
+from bertsecrets.measures.linguistic.word_features import features_from_config
 from bertsecrets.measures.one_pass import check_needs
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -91,13 +91,6 @@ def positions(row: int) -> dict[str, list[int]]:
 
 def matching() -> OffsetMatching:
     return OffsetMatching(list(features_from_config(ALL).values()))
-
-
-def test_tokens_of_each_feature_are_those_read_off_by_eye() -> None:
-    mask_BFS = matching().masks(hand_worked())
-    for row in range(2):
-        for index, name in enumerate(ALL):
-            assert mask_BFS[row, index].nonzero()[:, 0].tolist() == positions(row)[name], (row, name)
 
 
 def units(row: int, name: str) -> list[list[int]]:
@@ -175,56 +168,12 @@ def test_matching_by_spelling_draws_tokens_not_words() -> None:
     assert result[1, 0, 0].isnan()
 
 
-def test_a_head_that_ignores_features_is_not_above_random_words() -> None:
-    """1/L is no null for the largest of several words; the expected maximum of as many random words is one."""
-    batch = hand_worked()
-    nouns = list(features_from_config({"nouns": ALL["nouns"]}).values())
-    mask_BFS = torch.zeros(2, 1, 10, dtype=torch.bool)
-    mask_BFS[0, 0, [1, 2, 8]] = True
-    random_words = RandomWords(nouns, mask_BFS, batch, by_token=True)
-    # 2,000 heads whose attention to a token has nothing to do with what it is.
-    received_BHS = torch.rand(2, 2000, 10, generator=torch.Generator().manual_seed(2)).double()
-    largest_H = pooled(received_BHS, mask_BFS, nouns)[0, :, 0]
-    over_random_H = largest_H - random_words.expected(received_BHS)[0, :, 0]
-    over_mean_H = largest_H - received_BHS[0][:, ~batch.special_BS[0]].mean(-1)
-    assert abs(over_random_H.mean() / over_random_H.std() * 2000**0.5) < 4
-    assert over_mean_H.mean() / over_mean_H.std() * 2000**0.5 > 20
-
-
-def test_uniform_attention_gives_what_the_uniform_columns_say() -> None:
-    batch = hand_worked()
-    real_BS = batch.attention_mask_BS.bool()
-    uniform = (real_BS[:, None, None] / real_BS.sum(-1)[:, None, None, None].double()).expand(2, 3, 10, 10)
-    measure = Features(1, 3, ALL)
-    measure.update(Passed(0, batch, uniform))
-    grid = measure.compute()
-    for name in ALL:
-        assert torch.allclose(grid.column(name), grid.column(f"{name}_uniform"))
-    assert grid.column("cls_uniform")[0, 0].item() == pytest.approx((1 / 10 + 1 / 4) / 2)
-    assert grid.column("sep_total_uniform")[0, 0].item() == pytest.approx((2 / 10 + 1 / 4) / 2)
-
-
 def test_an_example_without_annotation_has_no_words() -> None:
     batch = hand_worked()
     batch.annotations = (batch.annotations[0], ())
     mask_BFS = matching().masks(batch)
     assert mask_BFS[0, 1].any()
     assert not mask_BFS[1, 1].any()
-
-
-def test_the_largest_or_the_sum_counts() -> None:
-    values_BHS = torch.tensor([[[0.2, 0.0, 0.5]]])
-    mask_BFS = torch.tensor([[[True, True, False], [False, True, False], [True, False, True], [False, False, False]]])
-    features = [Feature(pos=("X",)), Feature(pos=("X",)), Feature(pos=("X",), pool="sum"), Feature(pos=("X",))]
-    found_F = pooled(values_BHS, mask_BFS, features)[0, 0]
-    assert found_F[:3].tolist() == pytest.approx([0.2, 0.0, 0.7])
-    assert found_F[3].isnan()
-
-
-def test_received_attention_is_the_mean_over_real_rows() -> None:
-    attention_BHQK = torch.tensor([[[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [9.0, 9.0, 9.0]]]])
-    received_BHS = attention_received(attention_BHQK, torch.tensor([[1, 1, 0]]))
-    assert received_BHS.tolist() == [[[0.75, 0.25, 0.0]]]
 
 
 def test_what_the_measure_needs_depends_on_its_features() -> None:

@@ -24,7 +24,7 @@ from bertsecrets.data.example import Annotation, Frame, FrameElement, Word
 from bertsecrets.data.framenet.source import read_published
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.measures.base import Need, Passed
+from bertsecrets.measures.base import Passed
 from bertsecrets.measures.frame_relations.links import (
     Exchange,
     Link,
@@ -38,7 +38,7 @@ from bertsecrets.measures.frame_relations.links import (
     placements_within,
 )
 from bertsecrets.measures.frame_relations.measure import FrameRelations
-from bertsecrets.measures.one_pass import check_needs, measure_pass
+from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.spec import ModelSpec
 
@@ -129,18 +129,6 @@ def test_corrected_p_values_equal_a_naive_loop() -> None:
         left.remove(head)
 
 
-def test_corrected_p_values_keep_the_family_wise_error() -> None:
-    chance = np.random.default_rng(5)
-    shared_RG = chance.normal(size=(400, 2000))
-    # 20 correlated heads without any effect, 400 times: drawings and observed values of one distribution.
-    wrong = 0
-    for index in range(400):
-        values_RN = shared_RG[:, chance.integers(0, 2000, 20)] + chance.normal(size=(400, 1))
-        _, corrected_N = p_values(values_RN[index], np.delete(values_RN, index, 0), 1e-9)
-        wrong += corrected_N.min() < 0.05
-    assert stats.binomtest(wrong, 400, 0.05).pvalue > 0.01
-
-
 @pytest.mark.parametrize(("pairs", "matching"), PAIRS)
 @pytest.mark.parametrize("direction", ["element_to_target", "target_to_element", "both"])
 def test_pairs_are_those_worked_out_by_hand(pairs: str, matching: str, direction: str) -> None:
@@ -174,25 +162,6 @@ def test_the_papers_example_with_every_weight() -> None:
     # Drawn: one of two places, and one of four; the link's own is the only one that reaches 0.46.
     assert value["p_position"] == pytest.approx(1 / 2, abs=0.03)
     assert value["p_received"] == pytest.approx(1 / 4, abs=0.03)
-
-
-def test_a_sentence_of_word_pieces_with_every_weight() -> None:
-    batch = hand_worked()
-    weight_QK = torch.arange(121.0).reshape(11, 11) / 1000
-    attention_BHQK = weight_QK.expand(2, 1, 11, 11)
-    # Row q, column k weighs (11 q + k) / 1000; the largest pair is worked out by eye from PAIRS.
-    expected = {
-        ("zip", "kovaleva", "element_to_target"): 0.031,  # 2 -> 9
-        ("zip", "offsets", "element_to_target"): 0.075,  # 6 -> 9
-        ("all", "kovaleva", "element_to_target"): 0.086,  # 7 -> 9
-        ("all", "offsets", "element_to_target"): 0.086,  # 7 -> 9
-        ("all", "kovaleva", "target_to_element"): 0.106,  # 9 -> 7
-        ("zip", "kovaleva", "both"): 0.101,  # 9 -> 2
-    }
-    for (pairs, matching, direction), weight in expected.items():
-        measure = FrameRelations(1, 1, pairs=pairs, matching=matching, direction=direction, permutations=1)  # type: ignore[arg-type]
-        values_BHC = measure.per_example(attention_BHQK, batch, None)
-        assert values_BHC[1, 0, 0].item() == pytest.approx(weight), (pairs, matching, direction)
 
 
 def random_batch(seed: int, rows: int = 4) -> Batch:
@@ -458,23 +427,6 @@ def test_relation_distance_and_word_are_distinguished() -> None:
     assert min(result["p_other_links"][[0, 3]]) > 0.01
 
 
-def test_p_values_are_those_of_all_drawings() -> None:
-    batch = sentences(3, length=6)
-    attention_BHQK = maps(batch, 1, 3)
-    result = columns_of(attention_BHQK, batch, permutations=40_000)
-    links = links_of(batch, "all", "element_to_target", "offsets")
-    for column, with_key in (("p_position", 1), ("p_received", 0)):
-        options = []
-        for link in links:
-            ((query, key),) = link.pairs
-            moves = [(query + s, key + s * with_key) for s in range(-6, 7)]
-            fitting = [(q, k) for q, k in moves if {q, k} <= set(range(1, 7)) and q != k]
-            options.append([attention_BHQK[link.row, 0, q, k].item() for q, k in fitting])
-        own = sum(attention_BHQK[link.row, 0, link.pairs[0][0], link.pairs[0][1]].item() for link in links)
-        sums = np.array([sum(drawn) for drawn in itertools.product(*options)])
-        assert result[column][0] == pytest.approx(float(np.mean(sums >= own - 1e-9)), abs=0.012)
-
-
 @pytest.mark.parametrize("moved", ["together", "attending"])
 def test_drawings_equal_a_naive_loop(moved: Moved) -> None:
     batch = random_batch(8, rows=6)
@@ -527,13 +479,6 @@ def test_fixed_offsets_count_links_once() -> None:
     links = links_of(hand_worked(), "all", "element_to_target", "offsets")
     # From (5, 6, 7, 3) to (8, 9): 3 4, 2 3, 1 2, 5 6; and from 1 to 4: 3.
     assert fixed_offsets(links) == {1: 1, 2: 1, 3: 2, 4: 1, 5: 1, 6: 1}
-
-
-def test_annotation_is_needed() -> None:
-    measure = FrameRelations(1, 1)
-    assert measure.needs == {Need.ANNOTATION}
-    with pytest.raises(UserError, match="needs annotated words"):
-        check_needs([measure], None, annotated=False)
 
 
 @pytest.mark.hub

@@ -19,7 +19,6 @@ from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.demo import DemoSource
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.measures.base import Passed
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -221,21 +220,6 @@ def test_a_sentence_worked_by_hand() -> None:
     assert values["uniform"] == pytest.approx(1 / 9)
 
 
-@pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
-def test_attending_by_position_alone_differs_from_attending_to_subjects(offset: int) -> None:
-    positional = torch.zeros(1, 1, 9, 9, dtype=torch.float64)
-    for query in range(9):
-        positional[0, 0, query, min(max(query + offset, 0), 8)] = 1.0
-    values = one(positional)
-    if offset == -1:
-        assert values["verb_to_subject"] == 1.0
-    assert values["verb_to_subject_beyond_position"] == pytest.approx(0.0)
-    syntactic = torch.full((1, 1, 9, 9), 1 / 9, dtype=torch.float64)
-    syntactic[0, 0, [2, 6]] = 0.0
-    syntactic[0, 0, 2, 1] = syntactic[0, 0, 6, 5] = 1.0
-    assert one(syntactic)["verb_to_subject_beyond_position"] > 0.5
-
-
 def test_a_head_that_attends_to_such_words_from_everywhere_is_not_beyond_the_word() -> None:
     to_subjects = torch.zeros(1, 1, 9, 9, dtype=torch.float64)
     to_subjects[..., [1, 5]] = 0.5
@@ -243,22 +227,6 @@ def test_a_head_that_attends_to_such_words_from_everywhere_is_not_beyond_the_wor
     assert values["verb_to_subject"] == 0.5
     assert values["verb_to_subject_beyond_position"] > 0.3
     assert values["verb_to_subject_beyond_received"] == pytest.approx(0.0)
-
-
-def test_attention_that_knows_nothing_of_links_is_nowhere_beyond_position() -> None:
-    split = EncodedSplit(EXAMPLES[:200], bert_tokenizer(), 64)
-    measure = TokenToToken(1, 8, {}, PAIRS)
-    for start in range(0, 200, 50):
-        batch = split[list(range(start, start + 50))]
-        measure.update(Passed(0, batch, maps(batch, 8, seed=start)))
-    grid = measure.compute()
-    for column in grid.columns:
-        if column.endswith(("_beyond_position", "_beyond_received")):
-            position = grid.columns.index(column)
-            z_H = (grid.value_LHC / grid.stderr_LHC)[0, :, position]
-            assert z_H.abs().max() < 4, column
-            # The largest of several is well above what uniform attention gives, for no linguistic reason.
-            assert grid.column(column.split("_beyond_")[0]).min() > grid.column("uniform").max()
 
 
 def test_pieces_padding_and_an_example_without_pairs() -> None:

@@ -12,7 +12,6 @@ from bertsecrets.models.encoder import describe, requiring_gradients
 from bertsecrets.models.loading import random_normal_
 from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
 from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.models.spec import ModelSpec
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -86,24 +85,6 @@ def test_the_schedule_equals_the_librarys(steps: int, fraction: float) -> None:
         schedule.step()
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"learning_rate": 1e-3, "layer_deccay": 1}, "did you mean 'layer_decay'"),
-        ({"learning_rate": -1}, "learning_rate is -1; expected a number above 0 and up to 1"),
-        ({"weight_decay": 0.1}, "optimizer.learning_rate has no value; give a number above 0 and up to 1"),
-        ({"learning_rate": 1e-3, "eps": 0.0}, "eps is 0.0; expected a number above 0"),
-        ({"learning_rate": 1e-3, "betas": [0.9, 1.0]}, r"betas is \[0.9, 1.0\]; expected two numbers"),
-        ({"learning_rate": 1e-3, "freeze": "embeddings"}, "freeze is 'embeddings'; expected a list"),
-        ({"learning_rate": "fast"}, "learning_rate is 'fast'"),
-        ({"learning_rate": 1e-3, "warmup_fraction": 2}, "warmup_fraction is 2"),
-    ],
-)
-def test_bad_settings_are_reported(config: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        OptimizerConfig.read("optimizer", config)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_normal_weights(family: str) -> None:
     model, again = tiny_model(family), tiny_model(family, seed=1)
@@ -118,22 +99,3 @@ def test_random_normal_weights(family: str) -> None:
     drawn = torch.cat([p.flatten() for p in model.parameters() if p.dim() >= 2])
     assert drawn.mean().abs() < 5 * 0.02 / len(drawn) ** 0.5
     assert drawn.std().item() == pytest.approx(0.02, rel=0.05)
-
-
-def test_lists_of_the_configuration_become_tuples() -> None:
-    config = OptimizerConfig.read("optimizer", {"learning_rate": 1, "freeze": ["embeddings", 0], "betas": [0.9, 0.99]})
-    assert (config.learning_rate, config.freeze, config.betas) == (1.0, ("embeddings", 0), (0.9, 0.99))
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"name": "a"}, "model.path has no value; give a hub model or a local folder, e.g. model.path=my_bert"),
-        ({"name": "a", "path": ""}, "model.path is ''; expected a hub model or a local folder"),
-        ({"name": "a", "path": "b", "sha256": "53AA"}, "model.sha256 is '53AA'; expected the 64 hexadecimal digits"),
-        ({"name": "a", "path": "b", "pakage": "c"}, "Unknown key 'model.pakage'; did you mean 'package'"),
-    ],
-)
-def test_a_bad_model_section_is_reported(config: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        ModelSpec.read("model", config)
