@@ -55,11 +55,6 @@ def run_folder() -> Path:
     return Path(HydraConfig.get().runtime.output_dir)
 
 
-def make_loggers(settings: RunSettings, run: Run) -> list[Logger]:
-    """The loggers of ``conf/logger``."""
-    return _make_all("logger", settings.loggers, run=run, config=settings.config)
-
-
 def begin(
     settings: RunSettings, choosing: float | None = None, *, apart: bool = False
 ) -> tuple[PreTrainedTokenizerFast, TaskData]:
@@ -141,7 +136,7 @@ def make_callbacks(sections: Mapping[str, Section], **offered: Any) -> list[pl.C
         sections: ``_target_`` sections by name, checked.
         offered: Arguments passed to each constructor that accepts them; findings go to ``run``.
     """
-    made = zip(sections, _make_all("callbacks", sections, **offered), strict=True)
+    made = zip(sections, make_all("callbacks", sections, **offered), strict=True)
     run, before = offered["run"], offered.get("reference")
     return [
         # Analyses that also run before training receive that model when nothing is trained.
@@ -150,7 +145,8 @@ def make_callbacks(sections: Mapping[str, Section], **offered: Any) -> list[pl.C
     ]
 
 
-def _make_all(group: str, sections: Mapping[str, Section], **offered: Any) -> list[Any]:
+def make_all(group: str, sections: Mapping[str, Section], **offered: Any) -> list[Any]:
+    """The objects of a group's sections; each receives the offered arguments that it accepts."""
     return [
         make(section, **accepted_arguments(load_target(f"{group}.{name}", section), section, offered))
         for name, section in sections.items()

@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from bertsecrets.cli.build import run_folder, trusted_classes
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.cli.settings import ModelSettings, RunSettings, TrainSettings, read_model
+from bertsecrets.cli.settings import ModelSettings, RunSettings, read_model
 from bertsecrets.errors import UserError
 from bertsecrets.keys import ExportKeys
 from bertsecrets.models.checkpoint import load_checkpoint
@@ -16,7 +16,7 @@ from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.pages.model_card import CARD, ExportedModel, analyses_of, model_card
 from bertsecrets.present.console import print_lines
 from bertsecrets.results.files import check_new_folder, new_folder, resolved_folder
-from bertsecrets.results.run import Run, is_first_process, plain
+from bertsecrets.results.run import Run, plain
 
 
 def export_model(config: DictConfig) -> Path:
@@ -42,29 +42,20 @@ def export_model(config: DictConfig) -> Path:
     return target
 
 
-def check_save(settings: TrainSettings) -> None:
+def check_save(save: str) -> None:
     """Raise UserError before training if the folder ``save`` cannot be written."""
-    keys = settings.keys
-    if keys.save is None or not is_first_process():
-        return
-    target, run_target = resolved_folder(keys.save), resolved_folder(str(run_folder()))
+    target, run_target = resolved_folder(save), resolved_folder(str(run_folder()))
     if target == run_target or target in run_target.parents:
         raise UserError(
-            f"save is '{keys.save}', which is or contains the run's own folder; give another folder, e.g. "
-            f"save={Path(keys.save) / 'model'}."
+            f"save is '{save}', which is or contains the run's own folder; give another folder, e.g. "
+            f"save={Path(save) / 'model'}."
         )
     check_new_folder("save", target)
 
 
-def save_model(settings: TrainSettings, path: Path, run: Run) -> None:
-    """Write the model of a run's checkpoint to ``save``, if it is set.
-
-    Raises:
-        UserError: If the folder cannot be written.
-    """
-    keys = settings.keys
-    if keys.save is not None and run.writes:
-        _export(settings, path, resolved_folder(keys.save), run, trusted_classes(settings))
+def save_model(settings: RunSettings, save: str, run: Run) -> None:
+    """Write the model of a run to the folder ``save``; raises UserError if it cannot be written."""
+    _export(settings, find_checkpoint(run.folder), resolved_folder(save), run, trusted_classes(settings))
 
 
 def _export(

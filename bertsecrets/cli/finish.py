@@ -12,7 +12,7 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
 from torch import Tensor
 
-from bertsecrets.cli.build import make_loggers, make_trainer, trusted_classes
+from bertsecrets.cli.build import make_all, make_trainer, trusted_classes
 from bertsecrets.cli.last_checkpoint import RunGuard
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 @contextmanager
 def open_trainer(settings: RunSettings, run: Run, callbacks: Sequence[pl.Callback]) -> Iterator[pl.Trainer]:
     """Build the trainer of a run; leaving the block ends its loggers, and losing one process ends the others."""
-    loggers = make_loggers(settings, run)
+    loggers = make_all("logger", settings.loggers, run=run, config=settings.config)
     with closing(loggers), watched(run.folder) as processes:
         yield make_trainer(settings, [RunGuard(processes), *callbacks], loggers, run.folder)
 

@@ -16,7 +16,7 @@ from bertsecrets.cli.targets import (
     make,
     read_trainer,
 )
-from bertsecrets.data.annotation import make_annotator
+from bertsecrets.data.annotation import AnnotationConfig, make_annotator
 from bertsecrets.data.framenet.source import FrameNetSource
 from bertsecrets.data.sources import SourceConfig, check_controls, has_gold_words
 from bertsecrets.data.sources.base import CHOOSING
@@ -278,7 +278,8 @@ def check_settings(config: Mapping[str, Any]) -> None:
 def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     task = task_from_config(keys.task)
     check_init(keys.init)
-    page_name(SweepSettings.read("sweep", keys.sweep).paper, "sweep.paper")
+    if (paper := SweepSettings.read("sweep", keys.sweep).paper) and paper is not True:
+        page_name(paper, "sweep.paper")
     FrameNetSource.read("framenet", keys.framenet)
     scores = [f"{name}/{metric}" for name in task.evaluation for metric in (*task.metrics, "loss")]
     if keys.objective is not None and keys.objective not in scores:
@@ -290,10 +291,11 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     check_controls(source, task)
     prune = PruneSettings.read("prune", keys.prune)
     _check_evaluation("prune.evaluation", prune.evaluation, task)
-    check_class_loss("prune", prune.max_class_loss, task)
     shrink = ShrinkSettings.read("shrink", keys.shrink)
     _check_evaluation("shrink.evaluation", shrink.evaluation, task)
-    check_class_loss("shrink", shrink.max_class_loss, task)
+    for key, smaller in (("prune", prune), ("shrink", shrink)):
+        if smaller.max_class_loss is not None:
+            check_class_loss(key, smaller.max_class_loss, task)
     for name, section in _without_null(keys.measure).items():
         _watch_keys(keys, name, section)
     return {
@@ -327,8 +329,10 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any], group: str, **off
     loggers = _without_null(keys.logger)
     for name, section in loggers.items():
         check_arguments(f"logger.{name}", section, ("run", "config"))
-    annotated = make_annotator(keys.annotation) is not None or has_gold_words(source, task)
-    measures = _read_measures(keys, annotated, task.is_labelled)
+    annotated = AnnotationConfig.read("annotation", keys.annotation).pipeline is not None
+    if annotated:
+        make_annotator(keys.annotation)
+    measures = _read_measures(keys, annotated or has_gold_words(source, task), task.is_labelled)
     if any(Need.MASKED_LM in section.build(1, 1).needs for section in measures):
         # Checked before the data are read; the callback loads it again.
         load_masked_lm(common["model"], keys.init)
@@ -409,7 +413,8 @@ def _read_callbacks(
     from bertsecrets.results.experiment import Experiment
 
     offered["run"] = Run(Path(), "", "", task.name, "", writes=False)
-    for name, section in _without_null(sections).items():
+    chosen, monitors, logs_more = _without_null(sections), {}, False
+    for name, section in chosen.items():
         section_key = f"{group}.{name}"
         target = check_arguments(section_key, section, offered)
         if not (inspect.isclass(target) and issubclass(target, (Analysis, Callback))):
@@ -417,28 +422,24 @@ def _read_callbacks(
                 f"{section_key}._target_ is {section['_target_']}, which is neither an analysis nor a callback; name "
                 "a subclass of bertsecrets.Analysis or of pytorch_lightning.Callback."
             )
-        if is_of_this_package(target) or issubclass(target, Analysis):
+        ours = is_of_this_package(target)
+        if ours or issubclass(target, Analysis):
             _check_evaluation(f"{section_key}.evaluation", section.get("evaluation"), task)
             made = _tried(section_key, functools.partial(make, section, **accepted_arguments(target, section, offered)))
             if isinstance(made, Experiment):
                 _tried(section_key, made.check_declaration)
-    _check_monitors(group, _without_null(sections), task, scored)
-    return _without_null(sections)
-
-
-def _check_monitors(group: str, sections: Mapping[str, Section], task: Task, scored: Sequence[str]) -> None:
-    """Raise UserError if a Lightning callback monitors a quantity that nothing logs."""
-    targets = {name: load_target(f"{group}.{name}", section) for name, section in sections.items()}
-    lightning = {name for name, target in targets.items() if target.__module__.startswith("pytorch_lightning.")}
-    if any(name not in lightning and not is_of_this_package(target) for name, target in targets.items()):
-        # A user's own callback may log anything.
-        return
+        if target.__module__.startswith("pytorch_lightning."):
+            if section.get("monitor") is not None:
+                monitors[name] = section["monitor"]
+        else:
+            # A user's own callback may log anything.
+            logs_more |= not ours
     logged = ["train/loss", "train/learning_rate", "epoch", "step"]
     logged += [f"{name}/{metric}" for name in scored for metric in (*task.metrics, "loss")]
-    for name in sorted(lightning):
-        monitor = sections[name].get("monitor")
-        if monitor is not None and monitor not in logged:
+    for name, monitor in sorted(monitors.items()):
+        if not logs_more and monitor not in logged:
             raise UserError(f"{group}.{name}.monitor is {shown(monitor)}; {choices(str(monitor), logged)}.")
+    return chosen
 
 
 def _tried(section_key: str, build: Callable[[], Any]) -> Any:

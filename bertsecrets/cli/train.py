@@ -32,7 +32,7 @@ from bertsecrets.models.checkpoint import check_resumable, read_record
 from bertsecrets.models.classifier import RECORD, SequenceClassifier
 from bertsecrets.models.loading import load_masked_lm, load_model
 from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
-from bertsecrets.models.spec import BEST, FINAL, LAST, RANDOM_INIT, find_checkpoint
+from bertsecrets.models.spec import BEST, FINAL, LAST, RANDOM_INIT
 from bertsecrets.pages.model_card import VERSIONS, versions
 from bertsecrets.results.files import displayed, folder_write
 from bertsecrets.results.run import Run, is_first_process, plain
@@ -50,7 +50,8 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
     folder = run_folder()
     settings = read_train(plain(config))
     check_trainer(settings)
-    check_save(settings)
+    if settings.keys.save is not None and is_first_process():
+        check_save(settings.keys.save)
     with exclusive_run(config, folder):
         return _train(settings, folder)
 
@@ -124,7 +125,8 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
             module, datamodule=data, ckpt_path=str(best) if selected else None, verbose=False, weights_only=True
         )
         finish(run, module, data, trainer, settings, seconds=time.monotonic() - started)
-    save_model(settings, find_checkpoint(run.folder), run)
+    if settings.keys.save is not None and run.writes:
+        save_model(settings, settings.keys.save, run)
     return module.scores
 
 

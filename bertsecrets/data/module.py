@@ -119,7 +119,7 @@ class TaskData(pl.LightningDataModule):
             batch_size=sizes.batch_size,
             max_length=sizes.max_length,
             seed=seed,
-            annotator=make_annotator(annotation or {}, progress),
+            annotator=make_annotator(annotation, progress) if annotation and annotation.get("pipeline") else None,
             choosing=choosing,
         )
 

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 
 from bertsecrets.ablation.partial_passes import first_of, recorded_calls
 from bertsecrets.data.batch import Batch
+from bertsecrets.models.classifier import linear_rate
 from bertsecrets.models.encoder import Autocast, describe, evaluating
-from bertsecrets.models.optimisation import linear_rate
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.task_heads.base import output_of
 

@@ -8,9 +8,9 @@ from families import FAMILIES, tiny_model
 from transformers import get_linear_schedule_with_warmup
 
 from bertsecrets.errors import UserError
+from bertsecrets.models.classifier import freeze, linear_rate, parameter_groups
 from bertsecrets.models.encoder import describe, requiring_gradients
 from bertsecrets.models.loading import random_normal_
-from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
 from bertsecrets.models.settings import OptimizerConfig
 
 
