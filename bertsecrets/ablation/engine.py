@@ -22,8 +22,7 @@ from bertsecrets.ablation.partial_passes import (
     repeat_rows,
 )
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.attention.gradients import mean_over_real
-from bertsecrets.attention.hooks import at_inputs, keeping_values
+from bertsecrets.attention.hooks import at_inputs, keeping_values, mean_over_real
 from bertsecrets.attention.modes import OF_CONSTANTS, PER_TOKEN, Heads, ModeNeed, check_sweep_mode, find_mode
 from bertsecrets.attention.override import DonatedOutputs, HeadEdit, check_constants, check_donors, override
 from bertsecrets.attention.parts import Rows, check_parts, left_out, skip, without_parts

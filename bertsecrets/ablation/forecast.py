@@ -179,16 +179,6 @@ class Forecast:
             return EXACT_UP_TO
         return math.inf if limit is None else limit - self.nominal.fit
 
-    def smallest(self, examples: int) -> float:
-        """The loss of accuracy that is detected with 80 % power if a share of ``FLIPS`` of the predictions changes at
-        random; NaN if none.
-        """
-        metric = METRICS.get(self.metric)
-        # Of statistics, an example counts as many events as it has.
-        if metric is None or not metric.of_classes or metric.of_statistics:
-            return math.nan
-        return detectable_loss(FLIPS, examples, 2 * self.needed / self.family)
-
     def in_words(self, decision: Decision, wish: str | None, budget: float | None, limit: float | None = None) -> str:
         """One line: what will be done, how long each kind of sweep takes, and what can be detected."""
         kind = decision.kind
@@ -201,7 +191,10 @@ class Forecast:
                 costs += f" (without bf16 because {decision.reason})"
         if self.measured.fit:
             costs += f", after a fit of about {duration(self.measured.fit)}"
-        smallest = self.smallest(decision.examples)
+        metric, smallest = METRICS.get(self.metric), math.nan
+        # Of statistics, an example counts as many events as it has.
+        if metric is not None and metric.of_classes and not metric.of_statistics:
+            smallest = detectable_loss(FLIPS, decision.examples, 2 * self.needed / self.family)
         shown = (
             f"; an accuracy loss of {number(100 * smallest, 1)} points or more is detected with 80 % power if 1 % of "
             "the predictions also change at random"

@@ -121,7 +121,7 @@ def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int,
     plan = outcomes.plan
     columns: dict[int, dict[str, float]] = {index: {} for index in range(len(plan.variants))}
     paired = outcomes.predictions(task)
-    if paired.units < 2 or not outcomes.have_losses(task):
+    if paired.units < 2 or not task.head.has_losses(outcomes.clean_NC):
         return columns
     numbers = {"loss": outcomes.losses(task)}
     if task.head.kind == "sequence":
@@ -388,7 +388,8 @@ def over_examples(outcomes: Outcomes, task: Task, level: float) -> list[OverExam
     heads = outcomes.plan.of_kind(HEAD)
     cluster_N = None if outcomes.group_N is None else numbered(outcomes.group_N)
     units = len(outcomes.index_N) if cluster_N is None else int(cluster_N.max()) + 1
-    if len(heads) < 2 or units < 2 * _BLOCKS or outcomes.is_screened or not outcomes.have_losses(task):
+    screened = outcomes.weight_NV is not None
+    if len(heads) < 2 or units < 2 * _BLOCKS or screened or not task.head.has_losses(outcomes.clean_NC):
         return []
     clean_N, loss_NV = outcomes.losses(task)
     share, stderr = share_over_examples((loss_NV[:, heads] - clean_N[:, None]).T.double().numpy(), cluster_N)

@@ -50,15 +50,6 @@ class Outcomes:
     estimate_NVC: Tensor | None = None
     group_N: Tensor | None = None
 
-    @property
-    def is_screened(self) -> bool:
-        """Whether some logits are estimates."""
-        return self.weight_NV is not None
-
-    def have_losses(self, task: Task) -> bool:
-        """Whether an answer contains more than the predicted class."""
-        return task.head.has_losses(self.clean_NC)
-
     def losses(self, task: Task) -> tuple[Tensor, Tensor]:
         """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error.
 
@@ -115,7 +106,7 @@ class Outcomes:
         }
         if self.group_N is not None:
             tensors["group"] = self.group_N
-        if self.have_losses(task):
+        if task.head.has_losses(self.clean_NC):
             loss_NV = variant_losses(self.logits_NVC, self.label_N, task.head)
             clean_N = variant_losses(self.clean_NC[:, None], self.label_N, task.head)[:, 0]
             # Not a view of the answers, which have them as a statistic.

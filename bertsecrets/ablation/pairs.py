@@ -19,7 +19,8 @@ from bertsecrets.ablation.partial_passes import (
     return_freed_memory,
 )
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.attention.gradients import mean_over_real, output_gradients, replacement_slopes
+from bertsecrets.attention.gradients import output_gradients, replacement_slopes
+from bertsecrets.attention.hooks import mean_over_real
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast, Encoder, evaluating

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bertsecrets.attention.gradients import mean_over_real
-from bertsecrets.attention.hooks import at_inputs, eager_execution, keeping_values
+from bertsecrets.attention.hooks import at_inputs, eager_execution, keeping_values, mean_over_real
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, same_logits
 from bertsecrets.models.families.base import AttentionSite

@@ -99,7 +99,7 @@ def single_head(layer: int, head: int) -> Variant:
 def every_layer(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
     """Each whole layer (Kovaleva et al. 2019, Figure 9)."""
     return [
-        Variant(LAYER.code_of(layer), LAYER.name, _whole(layer, num_heads), layer)
+        Variant(LAYER.code_of(layer), LAYER.name, tuple((layer, head) for head in range(num_heads)), layer)
         for layer in _layers(layers, num_layers)
     ]
 
@@ -118,7 +118,7 @@ def all_but_one(num_layers: int, num_heads: int, layers: Iterable[int] | None = 
         Variant(
             ALL_BUT_ONE.code_of(layer, head),
             ALL_BUT_ONE.name,
-            tuple(pair for pair in _whole(layer, num_heads) if pair != (layer, head)),
+            tuple((layer, other) for other in range(num_heads) if other != head),
             layer,
             head,
         )
@@ -179,10 +179,6 @@ def random_groups_like(group: Sequence[Head], num_heads: int, count: int, seed: 
         heads = [(layer, head) for layer, size in sizes.items() for head in generator.sample(range(num_heads), size)]
         drawn[tuple(sorted(heads))] = None
     return [Variant(f"random-{name}-{index:03d}", RANDOM.name, heads) for index, heads in enumerate(drawn)]
-
-
-def _whole(layer: int, num_heads: int) -> tuple[Head, ...]:
-    return tuple((layer, head) for head in range(num_heads))
 
 
 def _layers(layers: Iterable[int] | None, num_layers: int) -> list[int]:

@@ -163,16 +163,6 @@ class Pilot:
         )
 
     @property
-    def of_classes(self) -> bool:
-        """Whether the metric scores predicted classes, which flip, rather than numbers, which shift."""
-        return self.metric.flips
-
-    @property
-    def effective_margin(self) -> float:
-        """The margin as a share of the examples."""
-        return self.margin / self.weight
-
-    @property
     def undecided_SV(self) -> NDArray[np.bool_]:
         """Heads for which a run has too few examples for a verdict."""
         return np.array([[verdict == INCONCLUSIVE for verdict in verdicts] for verdicts in self.verdict_SV])
@@ -264,7 +254,7 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
     outcomes, generator = (np.random.default_rng([seed, stream]) for stream in (4, 5))
     runs_R = np.arange(repeats) % len(pilot.change_SV)
     undecided_RV = pilot.undecided_SV[runs_R]
-    draw = _flip_sweeps if pilot.of_classes else _score_sweeps
+    draw = _flip_sweeps if pilot.metric.flips else _score_sweeps
     settled_M, powers_M = zip(
         *(
             _one_seed(pilot, size, of_size, undecided_RV, generator)
@@ -301,7 +291,8 @@ def _flip_sweeps(
     In addition to the pilot's V heads: one that loses the margin, and two that lose nothing.
     """
     lost_RV, won_RV = _rates(pilot, runs_R, generator)
-    margin = pilot.effective_margin
+    # As a share of the examples.
+    margin = pilot.margin / pilot.weight
     half_R1 = np.full((len(runs_R), 1), typical_flips(pilot) / 2)
     lost_RW = np.hstack([lost_RV, half_R1 + margin, half_R1, half_R1])
     won_RW = np.hstack([won_RV, half_R1, half_R1, half_R1])
@@ -383,8 +374,8 @@ def _several_seeds(
     Changes are normal around effects that differ by seed; the test over examples gets the flips to be expected.
     """
     mean_V, error_V, spread_V = seed_model(pilot)
-    shape, margin = (repeats, len(mean_V)), pilot.effective_margin
-    if pilot.of_classes:
+    shape, margin = (repeats, len(mean_V)), pilot.margin / pilot.weight
+    if pilot.metric.flips:
         flips_V = most_V = _posterior_flips(pilot)
         variance_V = (flips_V + 1 / size) / size
     else:
@@ -398,7 +389,7 @@ def _several_seeds(
         effects = effects_over_seeds(
             change_SV, pilot.shared * variance_V, variance_V, margin=margin, level=pilot.judging.level
         )
-        if pilot.of_classes:
+        if pilot.metric.flips:
             expected_2V = np.stack([(flips_V - sign * effects.delta).clip(0) / 2 for sign in (1, -1)]) * size
             own_2SV = np.broadcast_to((1 - pilot.shared) * expected_2V[:, None], (2, seeds, len(mean_V)))
             p_examples_V = p_of_flips(pilot.shared * expected_2V, own_2SV, size, margin)
@@ -517,7 +508,7 @@ def seed_model(pilot: Pilot) -> tuple[Array, Array, Array]:
     towards that of all heads to the extent that their spread over heads is noise.
     """
     seeds = len(pilot.change_SV)
-    variance_V = _posterior_flips(pilot) / pilot.count if pilot.of_classes else pilot.variance_SV.mean(0)
+    variance_V = _posterior_flips(pilot) / pilot.count if pilot.metric.flips else pilot.variance_SV.mean(0)
     not_shared_V = (1 - pilot.shared) * variance_V
     excess = float((pilot.change_SV.var(0, ddof=1) - not_shared_V).sum() / max(variance_V.sum(), np.finfo(float).tiny))
     spread_V = np.sqrt(max(excess, 0.0) * variance_V)

@@ -19,7 +19,7 @@ from torchmetrics import CatMetric
 from bertsecrets.ablation.arithmetic import in_bf16
 from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.outcomes import Collected, Outcomes, check_finite, margins
-from bertsecrets.ablation.pairs import Pairs, can_run_pairs, first_order_changes
+from bertsecrets.ablation.pairs import Pairs, first_order_changes
 from bertsecrets.ablation.partial_passes import CleanLayer, parts_within
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.predictions import Unseen
@@ -113,7 +113,7 @@ def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
         return f"passes of model type '{encoder.base.config.model_type}' cannot start at a given layer"
     if any(variant.parts for variant in plan.variants):
         return "the effect of a sublayer or block cannot be estimated to first order"
-    if not can_run_pairs(encoder, plan):
+    if any(len(variant.layers) > 1 for variant in plan.variants):
         return "the plan disables heads of several layers together"
     return None
 

@@ -436,7 +436,14 @@ def change_limits(metric: Metric, paired: PairedPredictions) -> Tail:
     They are at most as far apart as the range of the metric. They allow for pairs that a screened sweep left out (see
     :func:`effects_of`).
     """
-    limits, most, unseen = _unbounded_limits(metric, paired), metric.reach, paired.unseen
+    most, unseen = metric.reach, paired.unseen
+    if _counts(metric, paired):
+        limits = paired_proportions(*paired.discordant(metric), paired.count)
+    else:
+        influence_VN, cluster_N = paired.influences(metric), paired.cluster_N
+        largest = _largest(metric, paired, influence_VN)
+        independent = influenced_change(_defined_changes(metric, paired), influence_VN, *largest)
+        limits = independent if cluster_N is None else lambda tail: independent(few_tail(tail, cluster_N))
     if unseen is not None and unseen.left_V.any():
         if _counts(metric, paired):
             # Many variants have the same counts, and limits at many tails take long to compute.
@@ -453,15 +460,6 @@ def change_limits(metric: Metric, paired: PairedPredictions) -> Tail:
         return low_V.clip(-most, most), high_V.clip(-most, most)
 
     return within
-
-
-def _unbounded_limits(metric: Metric, paired: PairedPredictions) -> Tail:
-    if _counts(metric, paired):
-        return paired_proportions(*paired.discordant(metric), paired.count)
-    influence_VN = paired.influences(metric)
-    limits = influenced_change(_defined_changes(metric, paired), influence_VN, *_largest(metric, paired, influence_VN))
-    cluster_N = paired.cluster_N
-    return limits if cluster_N is None else lambda tail: limits(few_tail(tail, cluster_N))
 
 
 def _defined_changes(metric: Metric, paired: PairedPredictions) -> Array:

@@ -205,12 +205,6 @@ def replacement_slopes(output_BSHd: Tensor, gradient_BSHd: Tensor, new_BSHd: Ten
     return (gradient_BSHd * new_BSHd).sum((1, 3)) - current_BH
 
 
-def mean_over_real(values_BSHd: Tensor, real_BS: Tensor) -> Tensor:
-    """Mean of each head's values over the real tokens, ``[B, H, d]``: the output of uniform attention."""
-    weight_BS11 = real_BS.to(values_BSHd.dtype)[:, :, None, None]
-    return (values_BSHd * weight_BS11).sum(1) / weight_BS11.sum(1)
-
-
 def weight_gradient_norms(
     model: nn.Module,
     inputs: Mapping[str, Tensor],

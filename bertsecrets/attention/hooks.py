@@ -298,7 +298,11 @@ def _attend(
     position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    mask = _mask(module, query, key, attention_mask, is_causal)
+    mask, queries, keys = attention_mask, query.shape[2], key.shape[2]
+    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+    # If the library passes a mask, it includes the order; a single query attends to all tokens before it.
+    if mask is None and causal and queries > 1:
+        mask = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries)[None, None]
     if position_bias is not None:
         kwargs["position_bias"] = position_bias
     output_BSHd, _ = sdpa_attention_forward(
@@ -318,7 +322,12 @@ def _attend(
         key, value = key.repeat_interleave(sharing, 1), value.repeat_interleave(sharing, 1)
     if scaling is None:
         scaling = float(query.shape[-1]) ** -0.5
-    call = AttentionCall(module, query, key, value, _biased(mask, position_bias), scaling, output_BSHd)
+    if position_bias is not None and mask is not None:
+        # One additive mask, in T5.
+        hidden = torch.finfo(position_bias.dtype).min
+        position_bias = torch.where(mask, position_bias, hidden) if mask.dtype == torch.bool else mask + position_bias
+    biased = mask if position_bias is None else position_bias
+    call = AttentionCall(module, query, key, value, biased, scaling, output_BSHd)
     # Once per module, and not under dropout, whose output is not the product of map and values.
     if module not in _verified and not dropout:
         _verify(call)
@@ -327,25 +336,6 @@ def _attend(
     for listener in tuple(_listeners.get(module, ())):
         output_BSHd = listener(replace(call, output_BSHd=output_BSHd))
     return output_BSHd, None
-
-
-def _mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
-    """The mask of a call, with the causal order included."""
-    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-    queries, keys = query.shape[2], key.shape[2]
-    # If the library passes a mask, it includes the order; a single query attends to all tokens before it.
-    if mask is not None or not causal or queries == 1:
-        return mask
-    return torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries)[None, None]
-
-
-def _biased(mask: Tensor | None, position_bias: Tensor | None) -> Tensor | None:
-    """A mask and a position bias (T5) combined as one additive mask."""
-    if position_bias is None or mask is None:
-        return mask if position_bias is None else position_bias
-    if mask.dtype == torch.bool:
-        return torch.where(mask, position_bias, torch.finfo(position_bias.dtype).min)
-    return mask + position_bias
 
 
 @torch.no_grad()
@@ -385,3 +375,9 @@ def _verify(call: AttentionCall) -> None:
 AttentionInterface.register(_IMPLEMENTATION, _attend)
 # Without a mask function of the same name, the library passes no mask, so padding would be attended to.
 AttentionMaskInterface.register(_IMPLEMENTATION, sdpa_mask)
+
+
+def mean_over_real(values_BSHd: Tensor, real_BS: Tensor) -> Tensor:
+    """Mean of each head's values over the real tokens, ``[B, H, d]``: the output of uniform attention."""
+    weight_BS11 = real_BS.to(values_BSHd.dtype)[:, :, None, None]
+    return (values_BSHd * weight_BS11).sum(1) / weight_BS11.sum(1)

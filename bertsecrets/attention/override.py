@@ -13,8 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.gradients import mean_over_real
-from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, follow, keeping_values, listening
+from bertsecrets.attention.hooks import (
+    AttentionCall,
+    ForwardPass,
+    at_inputs,
+    follow,
+    keeping_values,
+    listening,
+    mean_over_real,
+)
 from bertsecrets.attention.modes import OF_CONSTANTS, Heads, ModeNeed, OverrideMode, find_mode
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device, to_float64

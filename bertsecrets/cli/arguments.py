@@ -444,7 +444,7 @@ def with_new_keys(invocation: Invocation) -> Invocation:
     settings = invocation.settings
     checkpoint = settings.get("checkpoint")
     single = None if checkpoint is None or checkpoint.is_sweep_override() else checkpoint.value()
-    if "data" not in settings and run_of(single) is not None:
+    if single is not None and "data" not in settings and run_of(single) is not None:
         # The run's data may have settings that the default data lack.
         new |= {f"data.{name}" for name in SourceConfig.model_fields}
     words = [f"++{word}" if word.partition("=")[0] in new else word for word in invocation.overrides]

@@ -96,7 +96,8 @@ def check(invocation: Invocation) -> DictConfig:
             try:
                 # A run is resumed with its own configuration, which is checked when it is read.
                 if not isinstance(composed.resume, str):
-                    composed = with_run_settings(composed, combination)
+                    if composed.get("checkpoint") is not None:
+                        composed = with_run_settings(composed, combination)
                     check_settings(plain(without_hydra(composed)))
                 if sweeping and (nodes := OmegaConf.select(composed, "trainer.num_nodes", default=1)) > 1:
                     # It would wait for processes on other nodes, which no launcher starts.

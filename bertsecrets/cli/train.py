@@ -9,7 +9,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
-from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
 from bertsecrets.cli.build import (
@@ -99,7 +99,10 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
             masked_lm=partial(load_masked_lm, spec, keys.init),
         ),
         *make_callbacks(settings.callbacks, run=run, **settings.offered),
-        LaterAmongEquals(
+        last,
+    ]
+    if chooses:
+        best_weights = LaterAmongEquals(
             dirpath=run.checkpoints,
             filename=Path(BEST).stem,
             # Select on the validation rows, by the task's first metric.
@@ -109,12 +112,11 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
             enable_version_counter=False,
             auto_insert_metric_name=False,
         )
-        if chooses
-        else FinalWeights(run.checkpoints / FINAL),
-        last,
-    ]
+        callbacks.insert(-1, best_weights)
     with open_trainer(settings, run, callbacks) as trainer:
         _fit(trainer, module, data, resume_from)
+        if not chooses:
+            trainer.save_checkpoint(run.checkpoints / FINAL, weights_only=True)
         last.finish(trainer)
         # Scores, measures and disabling on one page must use the same weights.
         best = run.checkpoints / BEST
@@ -155,17 +157,3 @@ class LaterAmongEquals(ModelCheckpoint):
             if bool(self.best_model_score == score):
                 return True
         return super().check_monitor_top_k(trainer, current)
-
-
-class FinalWeights(Checkpoint):
-    """Save the weights of the last step, without the state of training.
-
-    Args:
-        path: The file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        trainer.save_checkpoint(self.path, weights_only=True)

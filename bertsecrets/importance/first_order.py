@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from bertsecrets.attention.gradients import mean_over_real, replacement_slopes
+from bertsecrets.attention.gradients import replacement_slopes
+from bertsecrets.attention.hooks import mean_over_real
 from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, Passed
 from bertsecrets.settings import typed

@@ -251,7 +251,7 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
     notes = [
         (
             "Simulated: new examples lose and win predictions at rates compatible with the pilot"
-            if pilot.of_classes
+            if pilot.metric.flips
             else f"Simulated: changes of {pilot.metric.name} are normal around effects compatible with the pilot"
         )
         + ", and each simulated sweep is tested over all heads like a real one. A head is settled if it is needed or "
@@ -267,7 +267,7 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
         )
     if pilot.screened:
         notes.append("The pilot is a screened sweep; changed predictions that it missed are not simulated.")
-    if pilot.of_classes and pilot.metric.name != "accuracy":
+    if pilot.metric.flips and pilot.metric.name != "accuracy":
         notes.append(f"Every changed prediction counts for {pilot.metric.name} like a typical wrong one.")
     title = "Share of the open heads that get a verdict"
     figure = block(
@@ -283,7 +283,7 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
 def _goals(planned: Planned) -> Section:
     pilot = planned.pilot
     margin = points(pilot.margin, pilot.metric.unit)
-    flips = f" but changes {100 * typical_flips(pilot):.1f} % of the predictions" if pilot.of_classes else ""
+    flips = f" but changes {100 * typical_flips(pilot):.1f} % of the predictions" if pilot.metric.flips else ""
     meaning = {
         NEEDED: f"{WORDS[NEEDED]}: a head that loses {margin}",
         DISPENSABLE: f"{WORDS[DISPENSABLE]}: a head that loses nothing{flips}",

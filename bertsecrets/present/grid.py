@@ -384,10 +384,8 @@ def names_by_head(holds: Mapping[str, NDArray[np.bool_]], shape: tuple[int, ...]
     ]
 
 
-def compared_section(view: MeasureView) -> Section | None:
-    """A measure's numbers compared with those of other models on the same examples; None if no model was compared."""
-    if not view.compared:
-        return None
+def compared_section(view: MeasureView) -> Section:
+    """A measure's numbers compared with those of other models on the same examples."""
     labels = {column.name: column.label for column in view.columns}
     unit = view.columns[0].unit
     sentences, blocks = [], []

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bertsecrets.present.report.content import Report
 from bertsecrets.results.ablation_table import UNCORRECTED
-from bertsecrets.results.rows import FINDINGS, Identity, RecordError, key_fields, read_lines
+from bertsecrets.results.rows import FINDINGS, RecordError, key_fields, read_lines
 from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.scores import RunScores
 
@@ -94,21 +94,15 @@ def _of_rows(run: Run) -> Iterator[Mapping[str, Any]]:
         experiment, _, kind = path.stem.partition(".")
         keys = key_fields(path)
         for identity, line in read_lines(run.folder, experiment, kind, run.name):
-            yield from _of_line(experiment, kind, identity, line, keys)
-
-
-def _of_line(
-    experiment: str, kind: str, identity: Identity, line: Mapping[str, Any], keys: Sequence[str]
-) -> Iterator[Mapping[str, Any]]:
-    """A line for each number and each estimate of a row."""
-    place = {name: line.get(name) for name in ("layer", "head", "verdict")}
-    fixed = {**vars(identity), **place, "experiment": experiment}
-    fixed["key"] = _key(line, [name for name in keys if name not in place])
-    for name, value in line.items():
-        if isinstance(value, Mapping):
-            yield {**fixed, "quantity": f"{kind}/{name}", **value}
-        elif isinstance(value, int | float) and not isinstance(value, bool) and name not in (*keys, *place):
-            yield {**fixed, "quantity": f"{kind}/{name}", "value": float(value)}
+            place = {name: line.get(name) for name in ("layer", "head", "verdict")}
+            fixed = {**vars(identity), **place, "experiment": experiment}
+            fixed["key"] = _key(line, [name for name in keys if name not in place])
+            # A line for each number and each estimate.
+            for name, value in line.items():
+                if isinstance(value, Mapping):
+                    yield {**fixed, "quantity": f"{kind}/{name}", **value}
+                elif isinstance(value, int | float) and not isinstance(value, bool) and name not in (*keys, *place):
+                    yield {**fixed, "quantity": f"{kind}/{name}", "value": float(value)}
 
 
 def _key(line: Mapping[str, Any], names: Sequence[str]) -> str:

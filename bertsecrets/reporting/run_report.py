@@ -127,16 +127,14 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
             sections[name] = section
     experiments = {name: experiment for name, experiment in experiments.items() if name not in damaged}
     views = {name: view for name, (_, view) in experiments.items()}
-    compared = {
-        f"{name}, compared": section for name, view in views.items() if (section := compared_section(view)) is not None
-    }
+    compared = {f"{name}, compared": compared_section(view) for name, view in views.items() if view.compared}
     config = run.config()
     # That of a training is a section: when to save one.
     analysis = isinstance(config.get("checkpoint"), str)
     nothing_learned = scores.learned is False
     joins = [
         section
-        for join in JOINS
+        for join in (JOINS if len(views) > 1 else ())
         if not (nothing_learned and join in READ_TASK) and (section := join(views, sections, heads)) is not None
     ]
     if nothing_learned:
@@ -179,12 +177,13 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     # The head that matters most, else the one that is highlighted first.
     start = (highlights.heads[0].layer, highlights.heads[0].head) if highlights and highlights.heads else (0, 0)
     start = start if disabled is None else disabled.start
-    followed = _histories(views.values(), read_steps(run.captures))
-    in_order = [
-        part if part.viewer is None else replace(part, viewer=replace(part.viewer, start=start, histories=followed))
-        for section in parts
-        for part in section.flat()
-    ]
+    in_order = [part for section in parts for part in section.flat()]
+    if any(part.viewer is not None for part in in_order):
+        followed = _histories(views.values(), read_steps(run.captures))
+        in_order = [
+            part if part.viewer is None else replace(part, viewer=replace(part.viewer, start=start, histories=followed))
+            for part in in_order
+        ]
     of_heads = [] if together is None else [heads_section(together, None if disabled is None else disabled.by_need)]
     of_scores = [_scores_section(scores)] if scores.lines() else []
     # An analysis leads with what was asked for.

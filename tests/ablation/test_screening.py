@@ -409,7 +409,7 @@ def test_outcomes_keep_weights_and_estimates(tmp_path: Path) -> None:
     )
     torch.testing.assert_close(corrected_NV, result.losses(CLASSES)[1])
     read = Outcomes.read(tmp_path / "x.safetensors")
-    assert read.is_screened
+    assert read.weight_NV is not None
     for name in ("weight_NV", "estimate_NVC", "logits_NVC"):
         assert torch.equal(getattr(read, name), getattr(result, name))
 

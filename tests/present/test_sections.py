@@ -75,13 +75,12 @@ def test_changes_are_tested_head_by_head() -> None:
 
 def test_the_section_says_how_many_heads_changed_and_leaves_out_what_cannot() -> None:
     section = compared_section(view_of(table()))
-    assert section is not None
     assert "5 of 6 heads differ significantly in focus (kind 0, the column with the most)" in section.findings[0]
     assert "0.300 there, 0.400 here" in section.findings[0]
     (rows_,) = [each.rows for each in section.tables]
     assert rows_ == [["kind 0", "0.383", "0.300", "5", "0", "0.100 (layer 0 · head 0)"]]
     assert [block.name for block in section.figures] == ["focus_beside_initial"]
-    assert compared_section(view_of(table().select(stage="checkpoint"))) is None
+    assert not view_of(table().select(stage="checkpoint")).compared
 
 
 def test_a_baseline_and_a_p_value_are_not_compared() -> None:
@@ -131,13 +130,11 @@ def test_a_sentence_says_what_differs(delta: float, stderr: float, expected: str
     parts = [("initial", 0, before), ("checkpoint", 9, before + delta), ("checkpoint-initial", 9, 0 * before + delta)]
     made = HeadTable.concat([rows(*part[:2], ["block"], part[2], stderr, "patterns") for part in parts])
     section = compared_section(view_of(made, "patterns", "Attention patterns"))
-    assert section is not None
     assert list(section.findings) == [expected]
 
 
 def test_a_figure_has_no_more_panels_than_can_be_read() -> None:
     section = compared_section(view_of(table(columns=20)))
-    assert section is not None
     (block,) = section.figures
     texts = [text.get_text() for text in block.figure.texts]
     assert any("the 12 of 19 columns" in " ".join(text.split()) for text in texts)
@@ -152,7 +149,6 @@ def test_a_model_with_random_weights_is_a_second_comparison() -> None:
     ]  # fmt: skip
     made = HeadTable.concat([rows(stage, step, ["all"], values) for stage, step, values in parts])
     section = compared_section(view_of(made))
-    assert section is not None
     assert len(section.findings) == 1
     assert section.paragraphs[0].startswith("Compared with a model with random weights")
     assert "has seen no text" in section.paragraphs[-1]

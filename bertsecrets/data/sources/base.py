@@ -1,6 +1,5 @@
 """The interface of sources of rows, and their shared code."""
 
-import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -238,19 +237,14 @@ def check_characters(text: str) -> None:
 
 def check_own_order(task: Task) -> None:
     """Raise UserError if the classes of a built-in task are reordered, as its rows use class numbers."""
-    own, labels = _own_labels(task.name), task.labels
+    path, labels = CONF / "task" / f"{task.name}.yaml", task.labels
+    content: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
+    own = tuple(content.get("labels") or ())
     if own != labels and sorted(own) == sorted(labels):
         raise UserError(
             f"task.labels is {', '.join(labels)}, but the rows of task '{task.name}' number their classes in the "
             f"order {', '.join(own)}; remove task.labels."
         )
-
-
-@functools.cache
-def _own_labels(name: str) -> tuple[str, ...]:
-    path = CONF / "task" / f"{name}.yaml"
-    content: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
-    return tuple(content.get("labels") or ())
 
 
 def read_score(text: str | float, task: Task, where: str) -> float:

@@ -113,17 +113,6 @@ class HeadsTogether:
         shown = sorted(rank, key=lambda key: rank[key])[:_SHOWN]
         return [column for column in self.columns if column.key in shown]
 
-    @property
-    def ranks(self) -> dict[tuple[int, int], int]:
-        """Place of each head in the order of need, from 0; heads without a verdict are left out."""
-        return {head: rank for rank, head in enumerate(self.verdicts)}
-
-    @property
-    def groups(self) -> dict[str, bool]:
-        """Title of each experiment, and whether the page shows any of its columns at first."""
-        shown = {column.title for column in self.main}
-        return {column.title: column.title in shown for column in self.columns}
-
     def write(self, folder: Path) -> None:
         """Write ``heads_together.csv`` and ``heads_together.parquet``: every column in full precision.
 
@@ -548,11 +537,6 @@ class Report:
     def viewer(self) -> HeadViewer | None:
         """The viewer of the first section that has one."""
         return next((section.viewer for section in self.sections if section.viewer is not None), None)
-
-    @property
-    def opens_heads(self) -> bool:
-        """Whether there is a viewer for the cells of heatmaps to open."""
-        return self.viewer is not None or bool(self.maps)
 
     @property
     def heads(self) -> HeadsTogether | None:

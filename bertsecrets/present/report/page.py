@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
@@ -117,11 +116,21 @@ def save_figures(blocks: Iterable[FigureBlock], folder: Path) -> None:
 
 def _render(report: Report, images: list[Image | None], examples: list[str], notes: list[str]) -> str:
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    parts = {name: report_text(name) for name in ("report.html.jinja", "viewer.js", "head_views.js", *_SCRIPTS)}
+    folder, names = (
+        files("bertsecrets.present.report"),
+        ("report.html.jinja", "report.css", "viewer.js", "head_views.js"),
+    )
+    parts = {name: (folder / name).read_text("utf-8") for name in (*names, *_SCRIPTS)}
+    light, dark = (" ".join(f"--{code}: {pair[theme]};" for code, pair in COLOURS.items()) for theme in (0, 1))
+    css = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n" + parts["report.css"]
     widths = sorted({image.width for image in images if image is not None})
-    css = report_style() + "".join(f".w{width} {{ --natural: {width}px; }}\n" for width in widths)
+    css += "".join(f".w{width} {{ --natural: {width}px; }}\n" for width in widths)
     drawn = {id(block): image for block, image in zip(report.figures, images, strict=True)}
     # The views listen for what the viewer, which starts at once, tells them.
     js = parts["head_views.js"] + parts["viewer.js"]
@@ -147,22 +156,6 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         classes=_column_classes,
         is_number=lambda cells: all(_NUMBER.fullmatch(cell) for cell in cells),
     )
-
-
-def report_text(name: str) -> str:
-    """A file of a page: a template, a style or a script."""
-    return (files("bertsecrets.present.report") / name).read_text("utf-8")
-
-
-def report_style() -> str:
-    """The style of every page, without its figures' widths."""
-    light, dark = (" ".join(f"--{code}: {pair[theme]};" for code, pair in COLOURS.items()) for theme in (0, 1))
-    colours = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-    return colours + report_text("report.css")
-
-
-def _shown(value: Any) -> Any:
-    return visible(value) if type(value) is str else value
 
 
 def _column_classes(table: Table) -> list[str]:
