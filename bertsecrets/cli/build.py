@@ -273,7 +273,8 @@ def check_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
                 f"The rows of '{now.place}' have changed since the run in '{displayed(folder)}' began "
                 f"({_change(split, before, now)}); restore them, or start a new run in another folder."
             )
-    origin = run_of(getattr(settings.keys, "checkpoint", None))
+    checkpoint = getattr(settings.keys, "checkpoint", None)
+    origin = None if checkpoint is None else run_of(checkpoint)
     if origin is not None and origin.task == settings.task.name:
         _compare(data, origin)
 
