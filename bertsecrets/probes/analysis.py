@@ -14,7 +14,6 @@ from pydantic import Field
 from torch import Tensor
 
 from bertsecrets.analysis import Analysis, Context, Findings, without_errors
-from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column
@@ -178,7 +177,8 @@ class TrainProbes(Analysis):
                 "(task=treebank data.root=<folder>), a demo task, or a spaCy pipeline (annotation=spacy)."
             )
         scored = Sentences.of(evaluation, punctuation=self.punctuation, seed=self.seed)
-        halves = not _has_training_split(data)
+        # A spaCy pipeline annotates evaluation sets only.
+        halves = not (data.source.has(TRAIN) and all(example.annotations for example in data.examples(TRAIN)))
         if halves:
             _log.info(
                 f"Task '{data.task.name}' has no annotated training split, so probes are trained on one half of the "
@@ -207,7 +207,7 @@ class TrainProbes(Analysis):
             UserError: If the disk has no room.
         """
         model, encoder, folder, progress = context.model, context.encoder, context.run.folder, context.progress
-        recipe = Recipe(*self.training, folder, str(context.device), progress)
+        recipe = Recipe(*self.training, str(context.device), progress)
         train, evaluation, batch_size = material.train, material.evaluation, context.data.config.eval_batch_size
         for leftover in folder.glob(f"{_PREFIX}*"):
             # A run that was killed could not remove its file.
@@ -304,8 +304,3 @@ class TrainProbes(Analysis):
             ProbeDataset(part, relations, file, seen) for part, file in zip(material.parts.values(), files, strict=True)
         )
         return train_and_answer(build, train, evaluation, recipe, self.control)
-
-
-def _has_training_split(data: TaskData) -> bool:
-    """Whether the task has annotated training sentences; a spaCy pipeline annotates evaluation sets only."""
-    return data.source.has(TRAIN) and all(example.annotations for example in data.examples(TRAIN))

@@ -1,12 +1,11 @@
 """Batches of sentences for probes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
 
 from bertsecrets.probes.attention_file import SPECIAL, AttentionFile
 from bertsecrets.probes.sentences import Sentences
@@ -23,7 +22,6 @@ class ProbeBatch:
     """B sentences of up to W words; T = 1 + W heads to choose from: the root (0), then the words.
 
     Args:
-        number_B: Number of each sentence.
         attention_BNNC: Attention of all heads, [CLS] and [SEP] first, N = 2 + W; None for probes without attention.
         vectors_BWD: Word vectors; None for probes without them.
         head_BW, control_BW: The head, and the label of the control task, 0 to W.
@@ -34,7 +32,6 @@ class ProbeBatch:
         words_B: Number of words.
     """
 
-    number_B: Tensor
     attention_BNNC: Tensor | None
     vectors_BWD: Tensor | None
     head_BW: Tensor
@@ -56,7 +53,7 @@ class ProbeBatch:
         return replace(self, **moved)
 
 
-class ProbeDataset(Dataset[ProbeBatch]):
+class ProbeDataset:
     """Sentences with their attention or word vectors: ``dataset[numbers]`` is a batch.
 
     Args:
@@ -78,9 +75,6 @@ class ProbeDataset(Dataset[ProbeBatch]):
         self.attention = attention
         self.vectors = vectors
 
-    def __len__(self) -> int:
-        return len(self.sentences.rows)
-
     def __getitem__(self, numbers: Sequence[int]) -> ProbeBatch:
         rows = [self.sentences.rows[number] for number in numbers]
         width = max(len(row) for row in rows)
@@ -98,7 +92,6 @@ class ProbeDataset(Dataset[ProbeBatch]):
         root_BW1 = torch.ones(len(rows), width, 1, dtype=torch.bool)
         vectors = self.vectors
         return ProbeBatch(
-            number_B=torch.tensor(list(numbers)),
             attention_BNNC=None if self.attention is None else self.attention.padded(numbers),
             vectors_BWD=None if vectors is None else vectors.table_VD[padded([vectors.rows(row) for row in rows], 0)],
             head_BW=padded([row.head_W for row in rows], 0),
@@ -112,48 +105,24 @@ class ProbeDataset(Dataset[ProbeBatch]):
         )
 
 
-class ProbeSampler(Sampler[list[int]]):
-    """Batches of sentences of similar length; sentences of equal length, and the batches, are shuffled in each epoch.
+def epoch_batches(words: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[list[int]]:
+    """Numbers of sentences in batches of similar length; sentences of equal length, and the batches, are shuffled.
+
+    The number of batches is the same in every epoch.
 
     Args:
         words: Number of words of each sentence.
         batch_size: Most sentences in a batch; batches of long sentences have fewer.
-        seed: The order depends only on seed and epoch.
+        seed, epoch: The order depends only on these.
     """
-
-    def __init__(self, words: Sequence[int], batch_size: int, seed: int) -> None:
-        self.words = words
-        self.batch_size = batch_size
-        self.seed = seed
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration; Lightning calls it."""
-        self.epoch = epoch
-
-    def batches(self) -> list[list[int]]:
-        """The batches of the epoch."""
-        # Depend only on seed and epoch: a stateful generator would depend on how often the length is computed.
-        generator = np.random.default_rng([self.seed, self.epoch])
-        order = generator.permutation(len(self.words)).tolist()
-        # The sort is stable. The lengths, and with them the number of batches, are the same in every epoch.
-        batches = self._cut(sorted(order, key=self.words.__getitem__))
-        return [batches[index] for index in generator.permutation(len(batches))]
-
-    def _cut(self, order: Sequence[int]) -> list[list[int]]:
-        """Batches of consecutive sentences, which are in ascending length."""
-        batches: list[list[int]] = []
-        for number in order:
-            pairs = (SPECIAL + self.words[number]) ** 2
-            last = batches[-1] if batches else None
-            if last is None or len(last) == self.batch_size or (len(last) + 1) * pairs > _PAIRS:
-                batches.append([number])
-            else:
-                last.append(number)
-        return batches
-
-    def __len__(self) -> int:
-        return len(self.batches())
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches())
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(len(words)).tolist()
+    batches: list[list[int]] = []
+    # The sort is stable.
+    for number in sorted(order, key=words.__getitem__):
+        pairs = (SPECIAL + words[number]) ** 2
+        if batches and len(batches[-1]) < batch_size and (len(batches[-1]) + 1) * pairs <= _PAIRS:
+            batches[-1].append(number)
+        else:
+            batches.append([number])
+    return [batches[index] for index in generator.permutation(len(batches))]

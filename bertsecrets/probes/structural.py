@@ -20,7 +20,7 @@ from bertsecrets.probes.attention_file import SentenceFile, encoded_batches
 from bertsecrets.probes.rows import HiddenState, Structural
 from bertsecrets.probes.scoring import Resamples
 from bertsecrets.probes.sentences import Sentence, Sentences
-from bertsecrets.probes.training import Recipe, RecipeTraining, fit_and_predict
+from bertsecrets.probes.training import Recipe, Training, fit_and_predict
 
 RANK = 64
 """Dimensions of the probe's output, or fewer if the vectors have fewer."""
@@ -99,14 +99,12 @@ class StructuralBatch:
     """B sentences of up to W words.
 
     Args:
-        number_B: Number of each sentence.
         rows: The sentences.
         state_BWMD: Hidden states.
         distance_BWW: Number of edges between two words in their tree; 0 for pairs that do not count.
         pair_BWW: The word pairs that count: in the same tree, and both with a token.
     """
 
-    number_B: Tensor
     rows: tuple[Sentence, ...]
     state_BWMD: Tensor
     distance_BWW: Tensor
@@ -148,7 +146,6 @@ class StructuralDataset:
             distance_WW[: len(row), : len(row)] = self.distances[number].masked_fill(absent_WW, torch.inf)
         pair_BWW = distance_BWW.isfinite()
         return StructuralBatch(
-            torch.tensor(list(numbers)),
             rows,
             nn.utils.rnn.pad_sequence(states, batch_first=True),
             distance_BWW.masked_fill(~pair_BWW, 0.0),
@@ -212,17 +209,17 @@ class StructuralProbe(nn.Module):
         return square_BMW[..., None] + square_BMW[..., None, :] - 2 * inner_BMWW
 
 
-class StructuralTraining(RecipeTraining):
+class StructuralTraining(Training):
     """Trains the probes of all layers side by side, without shared weights."""
 
-    def __init__(self, probe: StructuralProbe, recipe: Recipe, steps: int) -> None:
-        super().__init__(recipe, steps)
-        self.probe = probe
+    def __init__(self, probe: StructuralProbe, batch_size: int) -> None:
+        super().__init__()
+        self.probe, self.batch_size = probe, batch_size
 
-    def training_step(self, batch: StructuralBatch, batch_idx: int) -> Tensor:
-        return structural_loss(self.probe(batch.state_BWMD), batch) / self.recipe.batch_size
+    def loss(self, batch: StructuralBatch) -> Tensor:
+        return structural_loss(self.probe(batch.state_BWMD), batch) / self.batch_size
 
-    def predict_step(self, batch: StructuralBatch, batch_idx: int) -> dict[str, Tensor]:
+    def right(self, batch: StructuralBatch) -> dict[str, Tensor]:
         """The number of correct edges of each sentence in each hidden state, ``[B, M]``."""
         distance_BMWW = self.probe(batch.state_BWMD).cpu().double().numpy()
         right_BM = torch.zeros(distance_BMWW.shape[:2], dtype=torch.long)
@@ -230,7 +227,7 @@ class StructuralTraining(RecipeTraining):
             gold = gold_edges(row)
             for state, distance_WW in enumerate(distance_MWW):
                 right_M[state] = len(gold & spanning_edges(row, distance_WW))
-        return {"number": batch.number_B, "right": right_BM}
+        return {"edges": right_BM}
 
 
 def structural_loss(distance_BMWW: Tensor, batch: StructuralBatch) -> Tensor:
@@ -272,7 +269,7 @@ def structural_score(
     order = np.random.default_rng(recipe.seed).permutation(count).tolist()
     choosers, trainers = order[: count // _CHOOSERS], order[count // _CHOOSERS :]
     _, [chosen, final] = fit_and_predict(
-        lambda steps: StructuralTraining(StructuralProbe(learned.scale_M, width), recipe, steps),
+        lambda _: StructuralTraining(StructuralProbe(learned.scale_M, width), recipe.batch_size),
         StructuralDataset(train, trainers, learned),
         [
             StructuralDataset(train, choosers, learned),
@@ -280,8 +277,8 @@ def structural_score(
         ],
         recipe,
     )
-    state = int(chosen["right"].sum(0).argmax())
-    right_NM = final["right"]
+    state = int(chosen["edges"].sum(0).argmax())
+    right_NM = final["edges"]
     gold = [gold_edges(row) for row in evaluation.rows]
     edges_N = np.array([len(edges) for edges in gold])
     share = Resamples(edges_N, replicates, recipe.seed).share

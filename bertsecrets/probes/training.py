@@ -1,29 +1,24 @@
 """Train a probe, and optionally the same probe on a control task, and predict with them."""
 
-import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
-from pytorch_lightning.utilities.types import OptimizerLRScheduler
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader
 
-from bertsecrets.probes.batches import NO_RELATION, ProbeBatch, ProbeDataset, ProbeSampler
+from bertsecrets.probes.batches import NO_RELATION, ProbeBatch, ProbeDataset, epoch_batches
 from bertsecrets.probes.models import Probe
 from bertsecrets.probes.sentences import Sentences
-from bertsecrets.results.training_progress import TrainingProgress
+from bertsecrets.results.progress import progress_over
 
 Counts = NDArray[np.int64]
-TrainingT = TypeVar("TrainingT", bound=pl.LightningModule)
+TrainingT = TypeVar("TrainingT", bound="Training")
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,6 @@ class Recipe:
         learning_rate: Adam's initial learning rate; it decays linearly to 0.
         batch_size: Most sentences in a batch.
         seed: Seed of the order of the sentences and of the initial weights.
-        folder: Folder for temporary files.
         device: Where to train.
         progress: Whether to show progress bars.
     """
@@ -44,7 +38,6 @@ class Recipe:
     learning_rate: float
     batch_size: int
     seed: int
-    folder: Path
     device: str = "cpu"
     progress: bool = False
 
@@ -67,29 +60,19 @@ class Answers:
     weights: int
 
 
-class RecipeTraining(pl.LightningModule):
-    """The base of all probes: Adam with a learning rate that decays linearly to 0.
+class Training(nn.Module):
+    """Something that a recipe trains."""
 
-    Args:
-        recipe: How to train.
-        steps: Total number of steps.
-    """
+    @abstractmethod
+    def loss(self, batch: Any) -> Tensor:
+        """The loss of a batch."""
 
-    def __init__(self, recipe: Recipe, steps: int) -> None:
-        super().__init__()
-        self.recipe = recipe
-        self.steps = steps
-
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        return batch.to(device)
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        optimizer = torch.optim.Adam(self.parameters(), lr=self.recipe.learning_rate)
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=self.steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+    @abstractmethod
+    def right(self, batch: Any) -> dict[str, Tensor]:
+        """Numbers of correct predictions in each sentence of a batch, by name."""
 
 
-class ProbeTraining(RecipeTraining):
+class ProbeTraining(Training):
     """A probe and a second one for its control task, trained side by side without shared weights.
 
     The loss is the cross entropy of the heads plus the cross entropy of the relations given the correct heads, with
@@ -98,18 +81,16 @@ class ProbeTraining(RecipeTraining):
     Args:
         probe: Learns the heads and relations.
         control: Learns the control task; None for none.
-        recipe: How to train.
-        steps: Total number of steps.
         words: Words that count in a batch, on average.
     """
 
-    def __init__(self, probe: Probe, control: Probe | None, recipe: Recipe, steps: int, words: float) -> None:
-        super().__init__(recipe, steps)
+    def __init__(self, probe: Probe, control: Probe | None, words: float) -> None:
+        super().__init__()
         self.probe = probe
         self.control = control
         self.words = words
 
-    def training_step(self, batch: ProbeBatch, batch_idx: int) -> Tensor:
+    def loss(self, batch: ProbeBatch) -> Tensor:
         counts_BW = batch.counts_BW
         loss = head_loss(self.probe.scores(batch), batch.candidate_BWT, batch.head_BW, counts_BW)
         relations_BWR = self.probe.relation_scores(batch, batch.head_BW)
@@ -122,17 +103,16 @@ class ProbeTraining(RecipeTraining):
         # Divided by the same number in all batches, so that each word has the same weight.
         return loss / self.words
 
-    def predict_step(self, batch: ProbeBatch, batch_idx: int) -> dict[str, Tensor]:
-        """The number of correct predictions in each sentence."""
+    def right(self, batch: ProbeBatch) -> dict[str, Tensor]:
         predicted_BW = choice(self.probe.scores(batch), batch.candidate_BWT)
         relation_BW = self.probe.relation_scores(batch, predicted_BW).argmax(-1)
         right_BW = (predicted_BW == batch.head_BW) & batch.scored_BW
-        answers = {"number": batch.number_B, "heads": right_BW.sum(-1)}
-        answers["labelled"] = (right_BW & (relation_BW == batch.relation_BW)).sum(-1)
+        labelled_BW = right_BW & (relation_BW == batch.relation_BW)
+        answers = {"heads": right_BW.sum(-1), "labelled": labelled_BW.sum(-1)}
         if self.control is not None:
             control_BW = choice(self.control.scores(batch), batch.control_candidate_BWT)
             answers["control"] = ((control_BW == batch.control_BW) & batch.scored_BW).sum(-1)
-        return {name: value.cpu() for name, value in answers.items()}
+        return answers
 
 
 def head_loss(scores_BWT: Tensor, candidate_BWT: Tensor, head_BW: Tensor, counts_BW: Tensor) -> Tensor:
@@ -164,8 +144,7 @@ def train_and_answer(
     counted = sum(int(row.counts_W.sum()) for row in train.sentences.rows)
 
     def module(steps: int) -> ProbeTraining:
-        words = counted / (steps // recipe.epochs)
-        return ProbeTraining(build(), build() if control else None, recipe, steps, words)
+        return ProbeTraining(build(), build() if control else None, counted / (steps // recipe.epochs))
 
     started = time.monotonic()
     trained, [counts] = fit_and_predict(module, train, [evaluation], recipe)
@@ -190,62 +169,48 @@ def fit_and_predict(
     evaluations: Sequence[SentenceDataset],
     recipe: Recipe,
 ) -> tuple[TrainingT, list[dict[str, Counts]]]:
-    """Train a module and predict with it.
+    """Train a module with Adam, at a learning rate that decays linearly to 0, and predict with it.
 
     Args:
-        build: Builds the module for a number of steps; its predictions are counts by name, and the sentences'
-            ``number``.
+        build: Builds the module for a number of steps.
         train, evaluations: Sentences to train on, and to predict.
         recipe: How to train.
 
     Returns:
         The module, and for each evaluation the counts in the order of its sentences.
     """
+
+    def batches(dataset: SentenceDataset, epoch: int) -> list[list[int]]:
+        words = [len(row) for row in dataset.sentences.rows]
+        return epoch_batches(words, recipe.batch_size, recipe.seed, epoch)
+
     device = torch.device(recipe.device)
-    devices = [device.index or 0] if device.type == "cuda" else []
+    order = [numbers for epoch in range(recipe.epochs) for numbers in batches(train, epoch)]
     # The caller may be a validation loop, which runs in inference mode.
-    with _quiet(), torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices):
+    with torch.inference_mode(False), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(recipe.seed)
-        loader = _loader(train, recipe)
-        module = build(recipe.epochs * len(loader))
-        trainer = pl.Trainer(
-            accelerator=device.type if device.type != "cuda" else "gpu",
-            devices=devices or 1,
-            max_epochs=recipe.epochs,
-            logger=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            enable_progress_bar=recipe.progress,
-            callbacks=[TrainingProgress("training a probe")] if recipe.progress else [],
-            use_distributed_sampler=False,
-            default_root_dir=str(recipe.folder),
-        )
-        trainer.fit(module, loader)
-        predicted = [trainer.predict(module, _loader(evaluation, recipe)) for evaluation in evaluations]
-    return module, [_in_order(parts or ()) for parts in predicted]
-
-
-def _in_order(parts: Sequence[Any]) -> dict[str, Counts]:
-    """The counts of all batches in the order of the sentences' numbers."""
-    order_N = torch.cat([part["number"] for part in parts]).argsort()
-    return {
-        name: torch.cat([part[name] for part in parts])[order_N].cpu().numpy().astype(np.int64)
-        for name in parts[0].keys() - {"number"}
-    }
-
-
-def _loader(dataset: SentenceDataset, recipe: Recipe) -> DataLoader[Any]:
-    sampler = ProbeSampler([len(row) for row in dataset.sentences.rows], recipe.batch_size, recipe.seed)
-    return DataLoader(cast(Any, dataset), sampler=sampler, batch_size=None)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep a second trainer from repeating messages about the machine."""
-    log = logging.getLogger("pytorch_lightning")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
+        module = build(len(order)).to(device)
+        optimizer = torch.optim.Adam(module.parameters(), lr=recipe.learning_rate)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=len(order))
+        with (
+            torch.enable_grad(),
+            progress_over(len(order), "training a probe", visible=recipe.progress, unit="step") as advance,
+        ):
+            for numbers in order:
+                optimizer.zero_grad()
+                module.loss(train[numbers].to(device)).backward()
+                optimizer.step()
+                schedule.step()
+                advance()
+        predicted = []
+        for evaluation in evaluations:
+            with torch.no_grad():
+                parts = [(numbers, module.right(evaluation[numbers].to(device))) for numbers in batches(evaluation, 0)]
+            order_N = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
+            predicted.append(
+                {
+                    name: np.concatenate([right[name].cpu().numpy() for _, right in parts])[order_N].astype(np.int64)
+                    for name in parts[0][1]
+                }
+            )
+    return module, predicted

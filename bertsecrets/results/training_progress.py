@@ -9,15 +9,10 @@ from bertsecrets.results.progress import progress_bar
 
 
 class TrainingProgress(ProgressBar):
-    """A bar over all optimiser steps; work during validation shows separate bars.
+    """A bar over all optimiser steps; work during validation shows separate bars."""
 
-    Args:
-        label: Name of the run.
-    """
-
-    def __init__(self, label: str = "training") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.label = label
         self.enabled = True
         self._bar: Any = None
         self._shown = 0
@@ -35,12 +30,12 @@ class TrainingProgress(ProgressBar):
         # The number of steps is unknown if only a time limit ends the training.
         if self.enabled and isinstance(steps, int):
             self._shown = trainer.global_step
-            self._bar = progress_bar(steps - self._shown, self.label, "step")
+            self._bar = progress_bar(steps - self._shown, "training", "step")
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epochs = trainer.max_epochs
         if self._bar is not None and epochs is not None and epochs > 1:
-            self._bar.set_description(f"{self.label}, epoch {trainer.current_epoch + 1}/{epochs}")
+            self._bar.set_description(f"training, epoch {trainer.current_epoch + 1}/{epochs}")
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if self._bar is not None:

@@ -252,7 +252,7 @@ def test_scores_are_shares_of_words_with_intervals_over_sentences() -> None:
 def test_a_probe_learns_what_attention_tells_and_no_more(tmp_path: Path) -> None:
     train, scored = sentences(random_sentences(150)), sentences(random_sentences(40, seed=9))
     relations = relations_of(train.rows)
-    recipe = Recipe(epochs=8, learning_rate=0.1, batch_size=8, seed=0, folder=tmp_path)
+    recipe = Recipe(epochs=8, learning_rate=0.1, batch_size=8, seed=0)
     first, second = stored(train, tmp_path / "train"), stored(scored, tmp_path / "scored")
     datasets = [ProbeDataset(part, relations, file, None) for part, file in ((train, first), (scored, second))]
     probe, answers = train_and_answer(
@@ -278,4 +278,3 @@ def test_words_are_looked_up_for_each_batch() -> None:
         own = data.rows[number]
         torch.testing.assert_close(batch.vectors_BWD[row, : len(own)], vectors.table_VD[vectors.rows(own)])
         assert batch.vectors_BWD[row, len(own) :].abs().sum() == 0
-        assert batch.number_B[row] == number

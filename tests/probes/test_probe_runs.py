@@ -11,7 +11,6 @@ from data.tasks import task
 from data.toy import wordpiece
 from families import HEADS, LAYERS, tiny_model
 from probes.treebanks import random_sentences
-from pytorch_lightning.callbacks import Callback, RichProgressBar
 
 from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.data.module import TaskData
@@ -40,7 +39,7 @@ def treebank(folder: Path, name: str, count: int, seed: int) -> None:
     (folder / f"toy-ud-{name}.conllu").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
-def probed(folder: Path, root: Path, bar: Callback | None = None, **settings: Any) -> tuple[Run, MeasureView]:
+def probed(folder: Path, root: Path, **settings: Any) -> tuple[Run, MeasureView]:
     """Train probes on a tiny random model and a treebank; return the run and what it found."""
     words = task("treebank")
     run = Run(folder, "run", "tiny", words.name, "pretrained")
@@ -50,10 +49,10 @@ def probed(folder: Path, root: Path, bar: Callback | None = None, **settings: An
     callback = RunAnalysis(TrainProbes(**{"epochs": 1, "replicates": 20, **settings}), run)
     trainer = pl.Trainer(
         accelerator="cpu",
-        callbacks=[callback] if bar is None else [callback, bar],
+        callbacks=[callback],
         logger=False,
         enable_checkpointing=False,
-        enable_progress_bar=bar is not None,
+        enable_progress_bar=False,
         use_distributed_sampler=False,
         default_root_dir=str(folder),
     )
@@ -135,14 +134,6 @@ def test_sentences_that_cannot_be_probed_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"glove.txt:2: 1 numbers after the word 'cat', but 2 on earlier lines"):
         probed(tmp_path / "run", root, glove=str(glove))
     assert not (tmp_path / "run" / FINDINGS).exists()
-
-
-def test_the_training_leaves_the_live_display_around_it_alone(tmp_path: Path) -> None:
-    treebank(tmp_path / "toy", "test", 20, seed=0)
-    _, view = probed(
-        tmp_path / "run", tmp_path / "toy", RichProgressBar(), probes=["attention"], control=False, replicates=5
-    )
-    assert facts(view).halves
 
 
 def test_a_word_of_a_vector_file_may_hold_spaces(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from probes.treebanks import random_sentences, sentence, sentences
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.probes.batches import ProbeDataset, ProbeSampler
+from bertsecrets.probes.batches import ProbeDataset, epoch_batches
 from bertsecrets.probes.sentences import Sentences, behaviour, relations_of
 from bertsecrets.probes.vectors import embedding_vectors, glove_vectors
 
@@ -79,13 +79,10 @@ def test_pairs_of_sentences_are_trees_of_their_own() -> None:
 
 def test_batches_cover_every_sentence_once_and_bound_the_pairs() -> None:
     words = [3] * 40 + [8] * 30 + [300] * 3
-    sampler = ProbeSampler(words, 16, seed=1)
     epochs = []
     for epoch in range(2):
-        sampler.set_epoch(epoch)
-        batches = list(sampler)
+        batches = epoch_batches(words, 16, seed=1, epoch=epoch)
         assert sorted(number for batch in batches for number in batch) == list(range(73))
-        assert len(batches) == len(sampler)
         assert all(len(batch) <= 16 for batch in batches)
         assert all(len(batch) == 1 for batch in batches if words[batch[0]] == 300)
         epochs.append(batches)

@@ -154,7 +154,7 @@ def test_a_planted_tree_is_found_in_its_state_alone(tmp_path: Path) -> None:
         states[0],
         scored,
         states[1],
-        Recipe(12, 0.03, 16, 0, tmp_path),
+        Recipe(12, 0.03, 16, 0),
         replicates=50,
     )
     edges = sum(len(row) - 1 for row in scored.rows)
@@ -175,7 +175,7 @@ def test_too_few_training_sentences_are_reported(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"needs at least 10 training sentences, but there are 9; give more, or remove it"
     ):
-        structural_score(data, file, data, file, Recipe(1, 0.01, 16, 0, tmp_path), replicates=5)
+        structural_score(data, file, data, file, Recipe(1, 0.01, 16, 0), replicates=5)
 
 
 def test_stored_states_are_means_over_the_tokens_of_a_word(tmp_path: Path) -> None:
