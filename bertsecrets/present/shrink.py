@@ -124,28 +124,25 @@ def attempt_in_words(smaller: Smaller, search: ShrinkSearch) -> str:
 
 
 def answer_in_words(shrunk: Shrunk) -> str:
-    """The outcome as a sentence, for the fastest model that passed or the first one."""
+    """What the summary leaves out: parts and times of the fastest model that passed, or how many examples would show
+    that one does.
+    """
     fastest, search = shrunk.fastest, shrunk.search
     if fastest is None:
-        first = shrunk.attempts[0]
-        needed = max((test.needed for test in first.tests if test.needed is not None), default=math.inf)
-        more = (
-            f"; about {needed:,.0f} examples would be enough if the loss stays as observed"
-            if math.isfinite(needed)
-            else ""
-        )
-        return f"No smaller model passed: {attempt_in_words(first, search)[:-1]}{more}."
+        tests = shrunk.attempts[0].tests
+        needed = max((test.needed for test in tests if test.needed is not None), default=math.inf)
+        if not math.isfinite(needed):
+            return "No smaller model passed."
+        return f"No smaller model passed; about {needed:,.0f} examples would be enough if the loss stays as observed."
     layers, timing = fastest.layers, fastest.timing(search.batch_size)
     heads, neurons = (sum(counts) for counts in zip(*((layer.count, layer.neurons) for layer in layers), strict=True))
     return (
         f"A model {'with 8-bit weights, ' if fastest.attempt.int8 else 'with '}{heads} of "
         f"{len(layers) * search.heads} heads and {percentage(neurons / (len(layers) * search.neurons))} of the "
-        "neurons, "
-        f"{'distilled' if search.epochs else 'refitted'} after the cut, is {number(timing.speedup, 2)} times as fast "
-        f"at batch {search.batch_size} ({number(timing.whole, 1)} → {number(timing.smaller, 1)} ms) and "
-        f"{number(fastest.timing(1).speedup, 2)} times at batch 1: {_scores(fastest.worst)}; at "
-        f"{percentage(search.confidence)} confidence on {counted(search.examples, 'example')}, "
-        f"{_verdict(fastest, search)}."
+        f"neurons, {'distilled' if search.epochs else 'refitted'} after the cut, takes {number(timing.smaller, 1)} "
+        f"instead of {number(timing.whole, 1)} ms at batch {search.batch_size} and is "
+        f"{number(fastest.timing(1).speedup, 2)} times as fast at batch 1, tested at {percentage(search.confidence)} "
+        f"confidence on {counted(search.examples, 'example')}."
     )
 
 

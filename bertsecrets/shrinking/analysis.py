@@ -32,6 +32,7 @@ from bertsecrets.present.shrink import (
     frontier_table,
     groups_table,
     how_in_words,
+    summary_in_words,
     tests_table,
 )
 from bertsecrets.pruning.experiment import Shrinking
@@ -541,7 +542,7 @@ def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
     parts = [
         f"---\n{metadata.to_yaml()}\n---",
         f"# {markdown_text(name)}: a smaller model of the task `{markdown_text(task.name)}`",
-        markdown_text(answer_in_words(shrunk)),
+        markdown_text(f"{summary_in_words(shrunk)} {answer_in_words(shrunk)}"),
         "## Use",
         *usage,
         "## Speed",
