@@ -302,7 +302,7 @@ def disable(
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[Text],
     labels: Iterable[Any] | None = None,
-    plans: Sequence[Literal["heads", "layers", "all_but_one", "attention", "ffn", "blocks"]] = ("heads",),
+    plans: Sequence[Literal["heads", "layers", "all_but_one", "attention", "ffn", "neurons", "blocks"]] = ("heads",),
     *,
     metric: str | None = None,
     group: Sequence[Any] | None = None,
@@ -330,7 +330,8 @@ def disable(
             the answer as it occurs in the text, a list of gold answers, or None if there is none. None for a masked
             language model, which predicts 15 % of the tokens.
         plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all heads of a
-            layer but one), ``attention`` or ``ffn`` (a sublayer), ``blocks`` (both sublayers).
+            layer but one), ``attention`` or ``ffn`` (a sublayer), ``neurons`` (groups of them), ``blocks`` (both
+            sublayers).
         metric: For classes ``accuracy`` (default), ``f1``, ``macro_f1`` or ``matthews``; for scores ``pearson``
             (default) or ``spearman`` (default of sentence-embedding models); for masked words ``masked_accuracy`` and
             ``pseudo_log_likelihood`` (both by default); also the metrics of tags and answers.

@@ -11,8 +11,10 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.components import (
     ALL_BUT_ONE,
     GROUP,
+    GROUP_OF_NEURONS,
     HEAD,
     LAYER,
+    NEURONS,
     RANDOM,
     Kind,
 )
@@ -35,7 +37,8 @@ class Variant:
         heads: The heads disabled together, ordered by layer and head.
         layer, head: The head or layer that the variant is about, if there is only one.
         parts: Parts of layers that are left out: layer, and name of one of
-            :data:`bertsecrets.results.components.PARTS`.
+            :data:`bertsecrets.results.components.PARTS`, or of a group of neurons
+            (:data:`bertsecrets.results.components.GROUP_OF_NEURONS` and its number).
     """
 
     name: str
@@ -109,6 +112,15 @@ def every_part(kind: Kind, num_layers: int, num_heads: int, layers: Iterable[int
     return [
         Variant(kind.code_of(layer), kind.name, (), layer, parts=((layer, kind.name),))
         for layer in _layers(layers, num_layers)
+    ]
+
+
+def every_group_of_neurons(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
+    """Each group of neurons (:data:`bertsecrets.results.components.NEURONS`) in each layer left out alone."""
+    return [
+        Variant(NEURONS.code_of(layer, group), NEURONS.name, (), layer, group, ((layer, f"{GROUP_OF_NEURONS}{group}"),))
+        for layer in _layers(layers, num_layers)
+        for group in range(num_heads)
     ]
 
 

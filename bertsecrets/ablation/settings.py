@@ -16,7 +16,7 @@ FP32: Precision = "32-true"
 BF16: Precision = "bf16-mixed"
 MEASURED: Literal["measured"] = "measured"
 
-Component = Literal["heads", "attention", "ffn", "layers"]
+Component = Literal["heads", "attention", "ffn", "neurons", "layers"]
 """Names of kinds in :data:`bertsecrets.results.components.COMPONENTS`."""
 
 _Layer = Annotated[int, Field(ge=0)]
@@ -34,9 +34,9 @@ class AblationSettings(Settings):
             2024), ``resample``, ``optimal`` (Li and Janson 2024), ``identity``, a mode of an installed package, or the
             ``module:Class`` or ``file.py:Class`` of one.
         components: What is disabled or left out one at a time, instead of the plans: ``heads``, ``attention`` (the
-            attention sublayer of a layer), ``ffn`` (its feed-forward sublayer) and ``layers`` (both sublayers: its
-            input passes on). None: what the plans define. In any mode, a part of a layer that is left out has output 0
-            before the residual connection.
+            attention sublayer of a layer), ``ffn`` (its feed-forward sublayer), ``neurons`` (groups of its neurons, as
+            many as heads) and ``layers`` (both sublayers: its input passes on). None: what the plans define. In any
+            mode, a part of a layer that is left out has output 0 before the residual connection.
         layer: Layer or layers to which plans and components that cover all layers are restricted; None for all.
         head: One head, ``"5.1"`` (layer and head), or heads disabled together, ``["5.1", "5.9"]``: nothing else is
             disabled, regardless of the plans.

@@ -31,6 +31,7 @@ from bertsecrets.ablation.plan import (
     as_groups,
     check_heads,
     check_layers,
+    every_group_of_neurons,
     every_head,
     every_layer,
     every_part,
@@ -56,7 +57,7 @@ from bertsecrets.models.encoder import Autocast, Encoder
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import write_telling
-from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, PARTS
+from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, NEURONS, PARTS
 from bertsecrets.results.files import in_command
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
@@ -77,6 +78,7 @@ _OF_COMPONENTS: dict[str, Callable[..., list[Variant]]] = {
     LAYER.plan: every_layer,
     ALL_BUT_ONE.plan: all_but_one,
     **{kind.plan: partial(every_part, kind) for kind in PARTS},
+    NEURONS.plan: every_group_of_neurons,
 }
 PLANS = (*_OF_COMPONENTS, "groups", SIMILAR_GROUPS)
 

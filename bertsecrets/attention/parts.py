@@ -1,4 +1,4 @@
-"""Skip parts of layers: the attention sublayer, the feed-forward sublayer, or the block of both."""
+"""Skip parts of layers: the attention sublayer, the feed-forward sublayer, a group of its neurons, or the block."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bertsecrets.attention.hooks import follow
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
-from bertsecrets.results.components import ATTENTION, BLOCK, FEED_FORWARD
+from bertsecrets.results.components import ATTENTION, BLOCK, FEED_FORWARD, GROUP_OF_NEURONS
 
 Rows = Mapping[str, Tensor]
 """Name of a part -> the rows of a batch in which it is skipped, bool ``[R, 1, 1]``."""
@@ -29,7 +29,7 @@ def check_parts(encoder: Encoder) -> None:
 
 @contextmanager
 def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Iterator[None]:
-    """While open, set outputs of a layer's sublayers (before the residual stream) to 0 in some rows.
+    """While open, set outputs of a layer's sublayers (before the residual stream) or neurons to 0 in some rows.
 
     Args:
         encoder: An encoder of a family with an adapter.
@@ -40,7 +40,22 @@ def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Itera
     assert family is not None
     assert projection is not None
     reader = family.feed_forward(encoder.layers[layer]).output
+    neurons, groups_of_layer = reader.in_features, encoder.num_heads
+
+    def silence(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        groups = {name: rows_R11 for name, rows_R11 in rows_of().items() if name.startswith(GROUP_OF_NEURONS)}
+        if not groups:
+            return None
+        # A copy, because autograd and other hooks also read the neurons.
+        neuron_RSF = args[0].clone()
+        for name, rows_R11 in groups.items():
+            group = int(name.removeprefix(GROUP_OF_NEURONS))
+            first, end = (neurons * bound // groups_of_layer for bound in (group, group + 1))
+            neuron_RSF[..., first:end].masked_fill_(rows_R11, 0)
+        return (neuron_RSF, *args[1:])
+
     with ExitStack() as stack:
+        stack.callback(reader.register_forward_pre_hook(silence).remove)
         for kind, module in ((ATTENTION, projection), (FEED_FORWARD, reader)):
 
             def zero(_: nn.Module, args: Any, output_RSD: Tensor, name: str = kind.name) -> Tensor:

@@ -22,6 +22,7 @@ class Kind:
         plan: The plan that disables every variant of this kind; empty if they are listed or drawn at random.
         component: Its name in ``ablation.components``; empty if it is not a part of the model.
         axes: Dimensions of the grid of effects: ``layer`` and ``head``, ``layer``, or none.
+        column: Name of a layer's cells, in a grid over layers and ``head``.
         code: Name of a variant in tables and W&B, with the placeholders ``{component}`` (code of its head or layer),
             ``{layer}`` and ``{head}``.
         label: Name of a variant on pages, with the placeholders ``{component}``, ``{layer}``, ``{head}``, ``{heads}``
@@ -38,6 +39,7 @@ class Kind:
     plan: str = ""
     component: str = ""
     axes: tuple[str, ...] = ()
+    column: str = "head"
     code: str = "{component}"
     label: str = "{component}"
     title: str = ""
@@ -48,8 +50,8 @@ class Kind:
     def code_of(self, layer: int, head: int | None = None) -> str:
         """Name of the variant of a head or layer in tables.
 
-        >>> ALL_BUT_ONE.code_of(3, 11), LAYER.code_of(3)
-        ('all-but-l03h11', 'l03')
+        >>> ALL_BUT_ONE.code_of(3, 11), LAYER.code_of(3), NEURONS.code_of(3, 11)
+        ('all-but-l03h11', 'l03', 'l03n11')
         """
         return self.code.format(component=head_code(layer, head), layer=layer, head=head)
 
@@ -60,6 +62,8 @@ class Kind:
         'all but layer 3 · head 1'
         >>> GROUP.label_of({"layer": None, "head": None, "heads": "3-0 3-2", "num_heads": 2})
         'layer 3 · heads 0, 2'
+        >>> NEURONS.label_of({"layer": 3, "head": 1, "heads": "", "num_heads": 0})
+        'layer 3 · neurons 1'
         """
         component = "" if row["layer"] is None else head_label(row["layer"], row["head"])
         fields = {name: row[name] for name in ("layer", "head", "num_heads")}
@@ -143,6 +147,28 @@ FEED_FORWARD = Kind(
     suffix="_ffn",
     done="left out",
 )
+NEURONS = Kind(
+    "neurons",
+    "group of neurons",
+    "groups of neurons",
+    plan="neurons",
+    component="neurons",
+    axes=_GRID,
+    column="group",
+    code="l{layer:02d}n{head:02d}",
+    label="layer {layer} · neurons {head}",
+    title="Groups of feed-forward neurons left out",
+    without="the group of neurons",
+    suffix="_neurons",
+    done="left out",
+)
+"""Neurons of a feed-forward part, split in order into as many equal groups as the layer has heads; ``head`` counts the
+groups.
+"""
+
+GROUP_OF_NEURONS = f"{NEURONS.name}-"
+"""Prefix of such a group's name; its number follows."""
+
 BLOCK = Kind(
     "block",
     "block",
@@ -170,6 +196,7 @@ KINDS: dict[str, Kind] = {
         RANDOM,
         ATTENTION,
         FEED_FORWARD,
+        NEURONS,
         BLOCK,
     )
 }

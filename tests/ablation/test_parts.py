@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, XLMConfig
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.judging import sublayer_differences
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.plan import Plan, Variant, every_head, every_part
+from bertsecrets.ablation.plan import Plan, Variant, every_group_of_neurons, every_head, every_part
 from bertsecrets.ablation.screening import why_not
 from bertsecrets.attention.parts import without_parts
 from bertsecrets.data.task import Task
@@ -40,12 +40,15 @@ PATHS = {
 """Layers, and the last linear map of each sublayer."""
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
-ALONE = [variant for kind in PARTS for variant in every_part(kind, LAYERS, HEADS)]
+ALONE = [
+    *(variant for kind in PARTS for variant in every_part(kind, LAYERS, HEADS)),
+    *every_group_of_neurons(LAYERS, HEADS, [0, LAYERS - 1]),
+]
 MIXED = [
     Variant("several", "group", ((0, 1), (2, 3)), parts=((0, "ffn"), (2, "ffn"))),
     Variant("last", "group", ((2, 0),), parts=((0, "block"), (2, "ffn"))),
     Variant("both", "group", (), parts=((1, "attention"), (1, "ffn"))),
-    Variant("above", "group", ((1, 2),), parts=((2, "attention"),)),
+    Variant("neurons", "group", ((1, 2),), parts=((1, "neurons-0"), (1, "neurons-3"), (2, "attention"))),
     Variant("blocks", "group", ((1, 2),), parts=((0, "block"), (2, "block"))),
 ]
 
@@ -77,6 +80,11 @@ def reduced(model: Any, family: str, variant: Variant) -> Any:
         for layer, name in variant.parts:
             if name == "block":
                 layers[layer] = Passed(layers[layer])
+                continue
+            if name.startswith("neurons-"):
+                weight = layers[layer].get_submodule(feed_forward).weight
+                width = weight.shape[1] // HEADS
+                weight[:, int(name[8:]) * width : (int(name[8:]) + 1) * width] = 0
                 continue
             for parameter in (
                 layers[layer].get_submodule(attention if name == "attention" else feed_forward).parameters()
@@ -126,8 +134,20 @@ def test_shared_weights_lack_the_part_in_one_layer_only(mode: str) -> None:
                 return output
             return args[0] if name == "block" else torch.zeros_like(output)
 
+        def silence(_: nn.Module, args: Any, wanted: int = wanted, name: str = name) -> Any:
+            nonlocal calls
+            calls += 1
+            width = args[0].shape[-1] // HEADS
+            group_RSF = args[0].unflatten(-1, (HEADS, width)).clone()
+            if calls - 1 == wanted:
+                group_RSF[..., int(name[8:]), :] = 0
+            return (group_RSF.flatten(-2),)
+
         paths = {"attention": attention, "ffn": feed_forward}
-        handle = (shared.get_submodule(paths[name]) if name in paths else shared).register_forward_hook(change)
+        if name.startswith("neurons-"):
+            handle = shared.get_submodule(feed_forward).register_forward_pre_hook(silence)
+        else:
+            handle = (shared.get_submodule(paths[name]) if name in paths else shared).register_forward_hook(change)
         expected_BC = model(**batch).logits
         handle.remove()
         assert calls == LAYERS

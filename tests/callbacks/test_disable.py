@@ -103,7 +103,7 @@ def test_groups_come_from_two_places(tmp_path: Path) -> None:
         ),
         (
             {"components": ["mlp"]},
-            r"ablation\.components is \['mlp'\]; expected a list of heads, attention, ffn, layers",
+            r"ablation\.components is \['mlp'\]; expected a list of heads, attention, ffn, neurons, layers",
         ),
     ],
 )

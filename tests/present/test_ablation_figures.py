@@ -78,6 +78,15 @@ def test_insignificant_cells_are_pale_and_significant_ones_bold() -> None:
     assert "n = 408 examples" in note.replace("\n", " ")
 
 
+def test_cells_that_are_no_heads_are_called_what_they_are() -> None:
+    none = np.zeros((3, 4), bool)
+    figure = disabling_heatmap(grid(np.zeros((3, 4)), none, none, kind="neurons"), title="t")
+    assert figure.axes[0].get_xlabel() == "group"
+    note = figure._supxlabel.get_text().replace("\n", " ")  # type: ignore[attr-defined]
+    assert "corrected over all groups" in note
+    assert "head" not in note
+
+
 def test_a_sweep_without_any_effect_is_all_pale() -> None:
     none = np.zeros((3, 4), bool)
     figure = disabling_heatmap(grid(np.zeros((3, 4)), none, none), title="t")

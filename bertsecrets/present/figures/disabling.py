@@ -74,7 +74,7 @@ def disabling_heatmap(rows: Sequence[Row], *, title: str) -> Figure:
     if it can be spared; hatched if there are not enough examples to tell.
 
     Args:
-        rows: Rows of a kind with a grid over layers and heads.
+        rows: Rows of a kind with a grid over layers and heads, or groups of neurons.
     """
     kind, margin = KINDS[rows[0]["kind"]], rows[0]["margin"]
     point_LH = np.full([max(row[name] for row in rows) + 1 for name in ("layer", "head")], np.nan)
@@ -90,7 +90,7 @@ def disabling_heatmap(rows: Sequence[Row], *, title: str) -> Figure:
     }
     with house_style():
         figure, axes, width = one_grid(title, *point_LH.shape, least_width=5.2, extra=1.8)
-        axes.set_xlabel("head")
+        axes.set_xlabel(kind.column)
         norm, colours = effect_scale(np.where(certain_LH, point_LH, 0.0) if certain else point_LH)
         mesh = draw_grid(axes, point_LH, norm, colours, coloured_RC=certain_LH)
         texts = {}
@@ -109,9 +109,9 @@ def disabling_heatmap(rows: Sequence[Row], *, title: str) -> Figure:
         ruled_out = "" if margin is None else f" (a loss of {number(100 * margin, 1)} points or more is ruled out)"
         footnote(
             figure,
-            f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (corrected over all heads); pale blue: "
-            f"{WORDS[DISPENSABLE]}{ruled_out}; hatched: {WORDS[INCONCLUSIVE]}; {_count(rows)}; layers and heads "
-            "count from 0",
+            f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (corrected over all {kind.column}s); pale blue: "
+            f"{WORDS[DISPENSABLE]}{ruled_out}; hatched: {WORDS[INCONCLUSIVE]}; {_count(rows)}; layers and "
+            f"{kind.column}s count from 0",
         )
     return figure
 
