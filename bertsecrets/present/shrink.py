@@ -139,9 +139,9 @@ def answer_in_words(shrunk: Shrunk) -> str:
     return (
         f"A model {'with 8-bit weights, ' if fastest.attempt.int8 else 'with '}{heads} of "
         f"{len(layers) * search.heads} heads and {percentage(neurons / (len(layers) * search.neurons))} of the "
-        f"neurons, {'distilled' if search.epochs else 'refitted'} after the cut, takes {number(timing.smaller, 1)} "
-        f"instead of {number(timing.whole, 1)} ms at batch {search.batch_size} and is "
-        f"{number(fastest.timing(1).speedup, 2)} times as fast at batch 1, tested at {percentage(search.confidence)} "
+        f"neurons, {'distilled' if search.epochs else 'refitted'} after the cut, is {number(timing.speedup, 2)} times "
+        f"as fast at batch {search.batch_size} ({number(timing.whole, 1)} → {number(timing.smaller, 1)} ms) and "
+        f"{number(fastest.timing(1).speedup, 2)} times at batch 1, tested at {percentage(search.confidence)} "
         f"confidence on {counted(search.examples, 'example')}."
     )
 

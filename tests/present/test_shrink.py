@@ -93,8 +93,8 @@ def test_the_summary_names_speed_score_and_what_is_ruled_out_and_the_answer_the_
         "→ 0.860, −4.0 points (−12.0 to 3.0)."
     )
     assert answer_in_words(SHRUNK) == (
-        "A model with 3 of 8 heads and 31 % of the neurons, refitted after the cut, takes 15.0 instead of 30.0 ms at "
-        "batch 8 and is 2.00 times as fast at batch 1, tested at 95 % confidence on 400 examples."
+        "A model with 3 of 8 heads and 31 % of the neurons, refitted after the cut, is 2.00 times as fast at batch 8 "
+        "(30.0 → 15.0 ms) and 2.00 times at batch 1, tested at 95 % confidence on 400 examples."
     )
     failed = Shrunk(SEARCH, [attempt(False, needed=900.0)])
     assert "a loss of 1.0 point or more is not ruled out (one above 2.0 is)" in summary_in_words(failed)
