@@ -18,7 +18,6 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe, evaluating
-from bertsecrets.models.sharding import SHARDED
 from bertsecrets.pruning.experiment import FirstPruned, LearnedGates
 from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete
 from bertsecrets.pruning.rows import Removed
@@ -46,7 +45,7 @@ class TrainGates(pl.Callback):
         initial: Initial probability that a gate is open.
 
     Raises:
-        UserError: If a setting is out of range, the model's layers share weights, or its weights are sharded.
+        UserError: If a setting is out of range, or the model's layers share weights.
     """
 
     def __init__(
@@ -71,11 +70,6 @@ class TrainGates(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
-        if isinstance(trainer.strategy, SHARDED):
-            raise UserError(
-                "The gates callback needs unsharded weights, but this strategy shards them; use trainer.strategy=ddp "
-                "instead."
-            )
         if any(isinstance(analysis, DisableAnalysis) for analysis in analyses_of(trainer)):
             raise UserError(
                 "Heads cannot be disabled while their gates are learned; remove callbacks.disable and run analyze.py "

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.analysis import Analysis
 from bertsecrets.attention.self_check import check_attention
+from bertsecrets.callbacks.own_module import shards
 from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.cli.epoch_lines import EpochLines
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
@@ -205,6 +206,8 @@ def check_trainer(settings: RunSettings) -> None:
             trainer = _build_trainer(settings, logger=False, enable_progress_bar=False, enable_checkpointing=False)
     finally:
         log.setLevel(before)
+    if shards(trainer.strategy):
+        raise UserError("trainer.strategy shards the weights, so heads cannot be read; set trainer.strategy=ddp.")
     if isinstance(trainer.strategy, ParallelStrategy) and trainer.strategy.cluster_environment is not None:
         try:
             trainer.strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)

@@ -15,7 +15,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from bertsecrets.results.files import atomic_write, new_folder, write_text
 
@@ -47,10 +46,7 @@ class Store:
         self.key = "" if folder is None else self._hash(key)
 
     def of(self, *key: object) -> "Store":
-        """The part of the store whose values depend on this, too.
-
-        With sharded weights in the key, all processes must call it.
-        """
+        """The part of the store whose values depend on this, too."""
         if self.folder is None:
             return self
         child = Store(self.folder, writes=self.writes)
@@ -172,8 +168,7 @@ def _hash_of_weights(model: nn.Module) -> str:
     content = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         content.update(name.encode())
-        # Of sharded weights each process has a part; all of them ask for the whole, in the same order.
-        content.update(_bytes(tensor.full_tensor() if isinstance(tensor, DTensor) else tensor))
+        content.update(_bytes(tensor))
     return content.hexdigest()
 
 
