@@ -18,9 +18,8 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 from benchmarks.jobs import in_process
-from bertsecrets.data.batch import Batch
+from bertsecrets.data.batch import Batch, BucketedEvalSampler, BucketedTrainSampler
 from bertsecrets.data.example import Example
-from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler
 from bertsecrets.data.sources.table import TsvSource
 from bertsecrets.data.task import Task, TsvLayout
 from bertsecrets.data.tokenization import EncodedSplit

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from bertsecrets.data.batch import Batch
+from bertsecrets.data.batch import Batch, BatchSpec, BucketedEvalSampler, rank_and_world_size
 from bertsecrets.data.module import TaskData, sample_positions, sample_rows
-from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, rank_and_world_size
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit

@@ -26,11 +26,11 @@ from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid, Text
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.attention.self_check import check_answers
 from bertsecrets.data.annotation import make_annotator
+from bertsecrets.data.batch import BucketedTrainSampler
 from bertsecrets.data.classes import are_unnamed, match_classes, matched_sentence, name_of_number, names_of
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.groups import with_groups
 from bertsecrets.data.module import sample_positions
-from bertsecrets.data.sampler import BucketedTrainSampler
 from bertsecrets.data.sources.base import check_characters, read_answers
 from bertsecrets.data.sources.demo import DEMO_TASKS, demo_examples
 from bertsecrets.data.tags import check_scored, note_on_tags, tagged_examples, tagged_windows

@@ -18,7 +18,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.present.disabling import ablation_sections, curve_of, spared_in_words
 from bertsecrets.present.figures.disabling import spared_curve
 from bertsecrets.present.figures.grids import heatmap
-from bertsecrets.present.figures.saving import html_image
+from bertsecrets.present.figures.style import html_image
 from bertsecrets.present.grid import highest
 from bertsecrets.present.ranking import picked
 from bertsecrets.present.report.content import Section

@@ -18,9 +18,8 @@ from transformers import PreTrainedTokenizerBase
 
 from bertsecrets.ablation.own_outcome import NOT_INPUTS
 from bertsecrets.attention.hooks import eager_execution
-from bertsecrets.data.batch import Batch
+from bertsecrets.data.batch import Batch, BatchSpec, rank_and_world_size
 from bertsecrets.data.recorded import EncoderInputs, RecordedSplit
-from bertsecrets.data.sampler import BatchSpec, rank_and_world_size
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
 

@@ -22,12 +22,12 @@ from bertsecrets.analysis import Analysis
 from bertsecrets.attention.self_check import check_attention
 from bertsecrets.callbacks.own_module import shards
 from bertsecrets.callbacks.run_analysis import RunAnalysis
-from bertsecrets.cli.epoch_lines import EpochLines
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import RunSettings
 from bertsecrets.cli.targets import accepted_arguments, build, load_target, make
+from bertsecrets.cli.training_progress import EpochLines, TrainingProgress
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.sources.base import ALL, HELD_OUT
@@ -39,7 +39,6 @@ from bertsecrets.models.loading import load_tokenizer, max_positions
 from bertsecrets.results.files import displayed, write_text
 from bertsecrets.results.progress import redraws
 from bertsecrets.results.run import Run, is_first_process
-from bertsecrets.results.training_progress import TrainingProgress
 from bertsecrets.settings import Section
 from bertsecrets.task_heads.labels import CHOICE
 
@@ -277,7 +276,7 @@ def check_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
                 f"({_change(split, before, now)}); restore them, or start a new run in another folder."
             )
     checkpoint = getattr(settings.keys, "checkpoint", None)
-    origin = None if checkpoint is None else run_of(checkpoint)
+    origin = run_of(checkpoint) if isinstance(checkpoint, str) else None
     if origin is not None and origin.task == settings.task.name:
         _compare(data, origin)
 

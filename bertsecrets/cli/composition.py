@@ -96,7 +96,7 @@ def check(invocation: Invocation) -> DictConfig:
             try:
                 # A run is resumed with its own configuration, which is checked when it is read.
                 if not isinstance(composed.resume, str):
-                    if composed.get("checkpoint") is not None:
+                    if isinstance(composed.get("checkpoint"), str):
                         composed = with_run_settings(composed, combination)
                     check_settings(plain(without_hydra(composed)))
                 if sweeping and (nodes := OmegaConf.select(composed, "trainer.num_nodes", default=1)) > 1:

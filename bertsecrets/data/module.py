@@ -15,16 +15,16 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.annotation import Annotator, make_annotator
-from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Example, Label
-from bertsecrets.data.groups import note_on
-from bertsecrets.data.sampler import (
+from bertsecrets.data.batch import (
+    Batch,
     BatchSpec,
     BucketedEvalSampler,
     BucketedTrainSampler,
     ResumableDataLoader,
     rank_and_world_size,
 )
+from bertsecrets.data.example import Example, Label
+from bertsecrets.data.groups import note_on
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source, text_columns
 from bertsecrets.data.sources.base import ALL, CHOOSING
 from bertsecrets.data.tags import check_scored, note_on_tags, tagged_windows

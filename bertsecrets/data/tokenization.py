@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
-from bertsecrets.data.batch import Batch
+from bertsecrets.data.batch import Batch, BatchSpec
 from bertsecrets.data.example import Example
-from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.errors import UserError
 from bertsecrets.settings import shown
 from bertsecrets.task_heads.base import TaskHead

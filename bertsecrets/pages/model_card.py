@@ -22,7 +22,6 @@ from bertsecrets.models.classifier import GATES
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
 from bertsecrets.present.disabling import ablation_sections
 from bertsecrets.present.report.content import CSV, PARQUET, HeadsTogether
-from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.run_report import heads_together, views_of
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
@@ -35,7 +34,7 @@ from bertsecrets.results.formatting import (
     number,
     visible,
 )
-from bertsecrets.results.run import FINISHED, Run
+from bertsecrets.results.run import FINISHED, Run, controls_in_words
 from bertsecrets.results.scores import RunScores
 from bertsecrets.task_heads.sequence import SEQUENCE
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 
 from bertsecrets.errors import UserError
-from bertsecrets.present.figures.saving import html_image
+from bertsecrets.present.figures.style import html_image
 from bertsecrets.reporting.run_report import RunReport, firsts, report_run
 from bertsecrets.results.run import Run as RunFolder
 

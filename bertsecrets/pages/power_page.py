@@ -26,8 +26,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.pages.page_view import PageView
 from bertsecrets.present.disabling import range_in_words, rounded
 from bertsecrets.present.figures.grids import draw_grid, write_in_cells
-from bertsecrets.present.figures.saving import html_image
-from bertsecrets.present.figures.style import PAGE_WIDTH, SEQUENTIAL, chart, colour_bar
+from bertsecrets.present.figures.style import PAGE_WIDTH, SEQUENTIAL, chart, colour_bar, html_image
 from bertsecrets.present.report.content import Report, Section, Table, block
 from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD

@@ -20,11 +20,10 @@ from bertsecrets.data.sources import SourceConfig
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.reporting.conditions import Condition, find_conditions
-from bertsecrets.reporting.controls import ONLY, PERMUTED, controls_in_words
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.files import copied, typed
-from bertsecrets.results.run import CONFIG_COPY, INITIAL, Declaration, Run
+from bertsecrets.results.run import CONFIG_COPY, INITIAL, ONLY, PERMUTED, Declaration, Run, controls_in_words
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.settings import CONF
 

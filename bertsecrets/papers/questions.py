@@ -24,13 +24,12 @@ from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.frame_relations import relation_heads
 from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.present.special_tokens import blocking_table
-from bertsecrets.reporting.controls import controls, in_words
 from bertsecrets.reporting.runs import constant_score
 from bertsecrets.results.components import GROUP
 from bertsecrets.results.disabled import rows_of
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import listed
-from bertsecrets.results.run import PREDICTIONS
+from bertsecrets.results.run import PREDICTIONS, controls, words_of_controls
 from bertsecrets.results.scores import LEVEL, score_interval
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
@@ -296,7 +295,7 @@ def gains(models: Studied) -> Iterator[Line]:
             if complete:
                 gain = _gain(np.array([[both[index] - one[index] for index in sorted(both)] for both, one in complete]))
                 yield {
-                    "name": " · ".join(in_words(controls(control.config))),
+                    "name": " · ".join(words_of_controls(controls(control.config))),
                     "gain": 100 * gain.value,
                     "low": 100 * gain.low,
                     "high": 100 * gain.high,

@@ -11,8 +11,7 @@ from PIL import Image
 
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.present.figures.grids import HeadPanel, head_panels, heatmap
-from bertsecrets.present.figures.saving import png
-from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.figures.style import drawn, sample_size
 from bertsecrets.present.report.content import FigureBlock
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.formatting import head_code
@@ -27,8 +26,6 @@ STEP = "trainer/global_step"
 """Name of the x axis of everything logged here: Lightning's name for the training step."""
 
 _MOST_VALUES = 36
-
-_SCREEN_DPI = 150
 """The same resolution as files and pages, so that each figure is rendered once."""
 
 
@@ -160,4 +157,4 @@ def _image(figure: Figure) -> "wandb.Image":
     import wandb
 
     # Given the figure itself, W&B would import pyplot.
-    return wandb.Image(Image.open(io.BytesIO(png(figure, _SCREEN_DPI))))
+    return wandb.Image(Image.open(io.BytesIO(drawn(figure, "png"))))

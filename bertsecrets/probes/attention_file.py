@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from bertsecrets.attention.watch import watch
-from bertsecrets.data.batch import Batch
-from bertsecrets.data.sampler import BucketedEvalSampler
+from bertsecrets.data.batch import Batch, BucketedEvalSampler
 from bertsecrets.errors import UserError
 from bertsecrets.measures.dependency.words import word_maps
 from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap

@@ -10,8 +10,8 @@ from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.errors import UserError
 from bertsecrets.keys import TrainerSettings, top_level
 from bertsecrets.models.spec import RANDOM_INIT
-from bertsecrets.reporting.controls import controls, controls_in_words, in_words
 from bertsecrets.reporting.runs import FinishedRun, joined
+from bertsecrets.results.run import controls, controls_in_words, words_of_controls
 from bertsecrets.results.views import Contrast, Grids, Replicates
 from bertsecrets.settings import meanings
 
@@ -75,7 +75,7 @@ class Condition:
         used = {name: self.factors[name] for name in varying if name in _CONTROLS}
         values = [_value(name, self.factors[name]) for name in varying if name not in used]
         if used:
-            values += in_words(used) or [_NO_CONTROL]
+            values += words_of_controls(used) or [_NO_CONTROL]
         return " · ".join(values) or self.factors["model"]
 
     def replicates(self, measure: str, *, of_task: bool = False) -> Replicates | None:

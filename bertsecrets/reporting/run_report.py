@@ -27,7 +27,6 @@ from bertsecrets.present.report.content import (
     Table,
 )
 from bertsecrets.present.report.page import save_figures, write_report
-from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.reporting.long_table import FILE, findings_content
 from bertsecrets.reporting.overview import DisabledHeads, next_steps, overview, scores_in_words, together_in_words
@@ -35,7 +34,7 @@ from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.files import on_page
 from bertsecrets.results.formatting import MISSING, counted, low_to_high, lower_first, number, p_value, upper_first
 from bertsecrets.results.rows import RecordError
-from bertsecrets.results.run import CAPTURES, Declaration, Run
+from bertsecrets.results.run import CAPTURES, Declaration, Run, controls_in_words
 from bertsecrets.results.scores import RunScores, Score
 from bertsecrets.results.table import HeadTable, MissingColumnError
 from bertsecrets.results.views import MeasureView

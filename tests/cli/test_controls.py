@@ -5,7 +5,7 @@ from cli.runs import composed
 
 import bertsecrets.cli.run_settings  # noqa: F401  registers the resolver of the configuration
 from bertsecrets.cli.settings import read_train
-from bertsecrets.reporting.controls import controls
+from bertsecrets.results.run import controls
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from callbacks.test_measures import a_run, measuring, prepared, watched
 from trainings import tiny_classifier
 
-from bertsecrets.cli.epoch_lines import EpochLines
+from bertsecrets.cli.training_progress import EpochLines
 from bertsecrets.measures.drift import Drift
 
 

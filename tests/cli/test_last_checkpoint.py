@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO, LastCheckpoint, RunGuard
-from bertsecrets.data.batch import Batch
-from bertsecrets.data.sampler import BucketedTrainSampler, ResumableDataLoader
+from bertsecrets.data.batch import Batch, BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.sweeps.signals import Interrupted, handled
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from data.toy import pairs, wordpiece
 
-from bertsecrets.data.batch import Batch
-from bertsecrets.data.sampler import BucketedTrainSampler, ResumableDataLoader
+from bertsecrets.data.batch import Batch, BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.tokenization import EncodedSplit
 
 EXAMPLES, SIZE = 44, 8

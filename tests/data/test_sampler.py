@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTrainSampler
+from bertsecrets.data.batch import BatchSpec, BucketedEvalSampler, BucketedTrainSampler
 
 LENGTHS = st.lists(st.integers(2, 60), min_size=1, max_size=400)
 SIZES = st.integers(1, 40)

@@ -7,9 +7,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from bertsecrets.data.batch import Batch
+from bertsecrets.data.batch import Batch, BatchSpec
 from bertsecrets.data.example import Example
-from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.data.tokenization import EncodedSplit, written
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads.regression import RegressionHead

@@ -19,9 +19,8 @@ from bertsecrets.present.figures.curves import gradient_flow, running_median, tr
 from bertsecrets.present.figures.grids import HeadPanel, head_cells, head_panels, heatmap
 from bertsecrets.present.figures.maps import MapPanel, gallery, labelled_positions
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
-from bertsecrets.present.figures.saving import png, save_figure, svg
 from bertsecrets.present.figures.scatters import head_space
-from bertsecrets.present.figures.style import effect_scale, scale, seeds_in_words
+from bertsecrets.present.figures.style import drawn, effect_scale, save_figure, scale, seeds_in_words
 
 RNG = np.random.default_rng(0)
 SMALLEST_FONT = 8.0
@@ -118,7 +117,7 @@ def test_heatmap_hatches_missing_and_outlines_marked_cells() -> None:
 
 
 def pixels(figure: Figure) -> np.ndarray:
-    with Image.open(io.BytesIO(png(figure, 100))) as image:
+    with Image.open(io.BytesIO(drawn(figure, "png", 100))) as image:
         return np.asarray(image.convert("RGB"))
 
 
@@ -384,10 +383,10 @@ def test_a_later_drawing_keeps_the_layout_of_the_first() -> None:
 
     twice, once = new(), new()
     layout = twice.get_layout_engine()
-    png(twice, 150)
-    svg(twice)
+    drawn(twice, "png")
+    drawn(twice, "svg")
     # An independent figure that is drawn as SVG alone computes a layout for itself.
-    svg(once)
+    drawn(once, "svg")
     for again, alone in zip(twice.axes, once.axes, strict=True):
         np.testing.assert_allclose(again.get_position().bounds, alone.get_position().bounds, atol=0.01)
     assert twice.get_layout_engine() is layout

@@ -9,8 +9,8 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.conditions import check_sizes, contrasts, find_conditions
-from bertsecrets.reporting.controls import controls, controls_in_words
 from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.run import controls, controls_in_words
 
 
 def test_seeds_are_replicates_and_every_varied_setting_a_condition(tmp_path: Path) -> None:

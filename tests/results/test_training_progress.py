@@ -5,8 +5,8 @@ import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from bertsecrets.results import training_progress
-from bertsecrets.results.training_progress import TrainingProgress
+from bertsecrets.cli import training_progress
+from bertsecrets.cli.training_progress import TrainingProgress
 
 
 class Line(pl.LightningModule):

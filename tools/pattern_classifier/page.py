@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.present.figures.grids import draw_grid, write_in_cells
-from bertsecrets.present.figures.saving import save_figure
-from bertsecrets.present.figures.style import colour_bar, footnote, house_style, new_figure
+from bertsecrets.present.figures.style import colour_bar, footnote, house_style, new_figure, save_figure
 from bertsecrets.present.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.present.report.page import write_report
 from tools.map_sheets import map_sheet

@@ -1,10 +1,14 @@
-"""Style of all figures: fonts, colours, colour scales, sample sizes and axes of layers."""
+"""Style of all figures: fonts, colours, colour scales, sample sizes and axes of layers; and their files."""
 
+import base64
 import io
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
+from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
 import numpy as np
@@ -16,7 +20,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.errors import UserError
+from bertsecrets.results.files import atomic_write
 from bertsecrets.task_heads import unit_of
+
+DPI = 150
+_NOTEBOOK_DPI = 100
+_drawn: WeakKeyDictionary[Figure, dict[tuple[str, float], bytes]] = WeakKeyDictionary()
 
 SEQUENTIAL = "viridis"
 DIVERGING = "RdBu_r"
@@ -314,3 +324,41 @@ def log_axis(axes: Axes, which: str) -> None:
     axis.set_major_locator(LogLocator(10, subs=fine if high / low < 100 else (1.0,)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a PNG (150 dpi) or an SVG, by suffix.
+
+    Raises:
+        UserError: If the suffix is neither, or the disk is full.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in (".png", ".svg"):
+        raise UserError(f"Cannot save a figure as '{path.name}': the name must end in .png or .svg")
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(drawn(figure, "png" if suffix == ".png" else "svg"))
+
+
+def html_image(figure: Figure, text: str) -> str:
+    """The figure as an HTML element for a notebook, described by a text."""
+    image = base64.b64encode(drawn(figure, "png", _NOTEBOOK_DPI)).decode("ascii")
+    return f'<img alt="{escape(text)}" src="data:image/png;base64,{image}">'
+
+
+def drawn(figure: Figure, form: Literal["png", "svg"], dpi: float = DPI) -> bytes:
+    """The figure as PNG, or as SVG without a date: equal figures give equal bytes.
+
+    Cached, because an unchanged figure goes to a file, the report and W&B.
+    """
+    known = _drawn.setdefault(figure, {})
+    if (form, dpi) not in known:
+        buffer = io.BytesIO()
+        layout = figure.get_layout_engine()
+        if known:
+            # The first drawing has computed the layout, which takes as long as the drawing itself.
+            figure.set_layout_engine("none")
+        with house_style():
+            figure.savefig(buffer, format=form, dpi=dpi, metadata={"Date": None} if form == "svg" else None)
+        figure.set_layout_engine(layout)
+        known[form, dpi] = buffer.getvalue()
+    return known[form, dpi]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from PIL import Image as Picture
 
 from bertsecrets.present.figures.grids import HeadCells, head_cells
-from bertsecrets.present.figures.saving import png, save_figure, svg
+from bertsecrets.present.figures.style import DPI, drawn, save_figure
 from bertsecrets.present.report.content import FigureBlock, Report, Table
 from bertsecrets.present.report.viewer import colour_stops, encode_prefix, head_columns, histories, overview_data
 from bertsecrets.results.files import write_text
@@ -38,7 +38,6 @@ _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f]")
 
 _LONGEST_NAME = 100
 
-_CRISP = 150
 _COARSER = (110, 80, 60)
 _CSS_PIXELS = 96
 """CSS pixels of an inch."""
@@ -177,7 +176,7 @@ def encode(figures: Sequence[Figure], most: int) -> tuple[list[Image | None], in
         The images and, where they had to be coarsened, their dots per inch.
     """
     images = [
-        min(_image(figure, "svg+xml", svg(figure)), _raster(figure, _CRISP), key=lambda image: len(image.source))
+        min(_image(figure, "svg+xml", drawn(figure, "svg")), _raster(figure, DPI), key=lambda image: len(image.source))
         for figure in figures
     ]
     if sum(len(image.source) for image in images) <= most:
@@ -196,9 +195,9 @@ def encode(figures: Sequence[Figure], most: int) -> tuple[list[Image | None], in
 
 def _raster(figure: Figure, dpi: int) -> Image:
     """The figure drawn at the finest resolution and scaled down from there, as drawing takes seconds."""
-    picture = Picture.open(io.BytesIO(png(figure, _CRISP))).convert("RGB")
-    if dpi < _CRISP:
-        size = round(picture.width * dpi / _CRISP), round(picture.height * dpi / _CRISP)
+    picture = Picture.open(io.BytesIO(drawn(figure, "png"))).convert("RGB")
+    if dpi < DPI:
+        size = round(picture.width * dpi / DPI), round(picture.height * dpi / DPI)
         picture = picture.resize(size, Picture.Resampling.LANCZOS)
     buffer = io.BytesIO()
     picture.save(buffer, "WEBP", lossless=True, quality=50, method=3)
