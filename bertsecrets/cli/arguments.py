@@ -452,12 +452,26 @@ def with_new_keys(invocation: Invocation) -> Invocation:
 
 
 _LABELS = (
-    *("label", "labels", "gold_label", "class", "category", "sentiment", "target", "stars", "rating", "score"),
-    *("ner_tags", "pos_tags", "tags"),
+    "label",
+    "labels",
+    "gold_label",
+    "class",
+    "category",
+    "sentiment",
+    "target",
+    "stars",
+    "rating",
+    "score",
+    "ner_tags",
+    "pos_tags",
+    "tags",
 )
 _PAIRS = (
-    *(("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2")),
-    *(("text1", "text2"), ("question", "sentence")),
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    ("question", "sentence"),
 )
 _TEXTS = ("text", "sentence", "review", "content", "comment", "message", "tweet", "document", "body", "tokens", "words")
 """Common names of columns, the likeliest first."""
