@@ -392,7 +392,7 @@ def tables(out: Path) -> list[dict[str, Any]]:
     folders = finished(out, ["minilm-mrpc-[0-9]"])
     if folders:
         conditions, varying = find_conditions(find_runs(folders)[0])
-        for section in compare_experiments(conditions, varying, trusted=()):
+        for section in compare_experiments(conditions, varying):
             for part in section.flat():
                 rows += _rows(SEEDS_OF, part)
     return rows

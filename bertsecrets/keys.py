@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from bertsecrets.doors import with_colon
+from bertsecrets.doors import load_named
 from bertsecrets.settings import Meaning, Name, Section, Settings, meanings
 
 _SECTION = "a section of keys and values"
@@ -229,11 +229,11 @@ class DescribedKeys(CommandKeys):
     measure: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     analysis: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
 
-    @property
-    def trusted(self) -> list[str]:
-        """The classes that these settings name, as ``module:class``: they may be imported to describe their results."""
-        sections = (*self.measure.values(), *self.analysis.values())
-        return [with_colon(str(section["_target_"])) for section in sections if section and "_target_" in section]
+    def load_classes(self) -> None:
+        """Import the classes that these settings name, whose modules then present their results."""
+        for section in (*self.measure.values(), *self.analysis.values()):
+            if section and "_target_" in section:
+                load_named("_target_", str(section["_target_"]))
 
 
 class CompareKeys(DescribedKeys):

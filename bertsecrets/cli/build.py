@@ -32,7 +32,6 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.sources.base import ALL, HELD_OUT
 from bertsecrets.data.sources.held_out import Rows
-from bertsecrets.doors import with_colon
 from bertsecrets.errors import UserError
 from bertsecrets.measures.analysis import MeasureAnalysis, Watched
 from bertsecrets.models.loading import load_tokenizer, max_positions
@@ -151,13 +150,6 @@ def make_all(group: str, sections: Mapping[str, Section], **offered: Any) -> lis
         make(section, **accepted_arguments(load_target(f"{group}.{name}", section), section, offered))
         for name, section in sections.items()
     ]
-
-
-def trusted_classes(settings: RunSettings) -> list[str]:
-    """Classes named by the current configuration, as ``module:class``; they may be imported to describe results."""
-    targets = [section.target["_target_"] for section in settings.measures]
-    targets += [section["_target_"] for section in settings.callbacks.values() if "_target_" in section]
-    return [with_colon(str(target)) for target in targets]
 
 
 def make_trainer(

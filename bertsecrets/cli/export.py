@@ -1,11 +1,10 @@
 """Write a fine-tuned model as a Hugging Face folder with a model card and a table of its heads."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig
 
-from bertsecrets.cli.build import run_folder, trusted_classes
+from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import ModelSettings, RunSettings, read_model
 from bertsecrets.errors import UserError
@@ -38,7 +37,8 @@ def export_model(config: DictConfig) -> Path:
     if path.is_dir():
         raise UserError(f"checkpoint '{path}' is already a Hugging Face folder; export a run or a .ckpt file.")
     run = run_of(str(path))
-    _export(settings, path, target, run, keys.trusted)
+    keys.load_classes()
+    _export(settings, path, target, run)
     return target
 
 
@@ -55,16 +55,10 @@ def check_save(save: str) -> None:
 
 def save_model(settings: RunSettings, save: str, run: Run) -> None:
     """Write the model of a run to the folder ``save``; raises UserError if it cannot be written."""
-    _export(settings, find_checkpoint(run.folder), resolved_folder(save), run, trusted_classes(settings))
+    _export(settings, find_checkpoint(run.folder), resolved_folder(save), run)
 
 
-def _export(
-    settings: RunSettings | ModelSettings[ExportKeys],
-    path: Path,
-    target: Path,
-    run: Run | None,
-    trusted: Sequence[str],
-) -> None:
+def _export(settings: RunSettings | ModelSettings[ExportKeys], path: Path, target: Path, run: Run | None) -> None:
     checkpoint = load_checkpoint(path, settings.task, settings.model)
     tokenizer = load_tokenizer(settings.model)
     record = checkpoint.record
@@ -77,7 +71,7 @@ def _export(
         run,
         [] if run is None else analyses_of(run, path, step),
     )
-    heads = model.heads(trusted)
+    heads = model.heads()
     with new_folder(target) as temporary, quiet():
         checkpoint.model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)

@@ -12,7 +12,7 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
 from torch import Tensor
 
-from bertsecrets.cli.build import make_all, make_trainer, trusted_classes
+from bertsecrets.cli.build import make_all, make_trainer
 from bertsecrets.cli.last_checkpoint import RunGuard
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
@@ -79,7 +79,7 @@ def finish(
             columns |= {column: logits_NC[:, c].numpy() for c, column in enumerate(names)}
             write_parquet(run.folder / PREDICTIONS / f"{name}.parquet", pa.table(columns))
     run.write_json(run.scores_path, scores.as_dict())
-    summary = report_run(run, settings.report.heads, trusted_classes(settings), settings.report.figures)
+    summary = report_run(run, settings.report.heads, settings.report.figures)
     summary.write(run)
     for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):

@@ -47,6 +47,7 @@ def report_again(config: DictConfig) -> list[Path]:
         UserError: If the folder holds no finished run.
     """
     keys = ReportKeys.read("", plain(config))
+    keys.load_classes()
     folder = Path(keys.run)
     check_links(folder)
     runs, unfinished = find_runs([str(folder)])
@@ -56,10 +57,10 @@ def report_again(config: DictConfig) -> list[Path]:
     pages = []
     for finished in runs:
         run = Run.open(finished.folder)
-        report_run(run, keys.heads, keys.trusted, keys.figures).write(run)
+        report_run(run, keys.heads, keys.figures).write(run)
         pages.append(run.report_path)
     if len(runs) > 1:
-        pages += compare_sweep(folder, paper=keys.paper, trusted=keys.trusted)
+        pages += compare_sweep(folder, paper=keys.paper)
     print_lines(*left_out(unfinished), *(f"Report: {page}" for page in pages))
     return pages
 
@@ -73,6 +74,7 @@ def compare_runs(config: DictConfig) -> list[Path]:
         UserError: If a folder holds no finished run, or the runs' heads cannot be compared.
     """
     keys = read_compare(plain(config))
+    keys.load_classes()
     names = [keys.runs] if isinstance(keys.runs, str) else keys.runs
     runs, unfinished = find_runs(names)
     for run in runs:
@@ -96,7 +98,7 @@ def compare_runs(config: DictConfig) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     if folder == run_folder():
         write_config(config, folder)
-    pages = [write_comparison(runs, unfinished, folder, heads=keys.heads and same_size, trusted=keys.trusted)]
+    pages = [write_comparison(runs, unfinished, folder, heads=keys.heads and same_size)]
     if page is not None:
         pages.append(page.write(runs, folder, unfinished))
     print_lines(*left_out(unfinished), *map(page_line, pages))
@@ -117,21 +119,20 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
     return Path(names[0]).absolute() / COMPARISON
 
 
-def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None = None) -> list[Path]:
+def compare_sweep(folder: Path, *, paper: bool | str) -> list[Path]:
     """Write the pages that compare a sweep's finished runs into its folder :data:`COMPARISON`; a single run gets only a
     paper's page.
 
     Args:
         folder: Folder of the sweep.
         paper: The paper whose page is written too; true for Kovaleva et al.
-        trusted: Classes of other packages that may compare their experiments, ``module:class``.
     """
     runs, unfinished = find_runs([str(folder)])
     target = folder / COMPARISON
     pages = []
     if len(runs) > 1:
         same_size = len({run.size for run in runs if run.size is not None}) < 2
-        pages.append(write_comparison(runs, unfinished, target, heads=same_size, trusted=trusted or ()))
+        pages.append(write_comparison(runs, unfinished, target, heads=same_size))
     requested = page_name(paper)
     for name in dict.fromkeys((*page_files(), *([requested] if requested else []))):
         page = find_page(name)

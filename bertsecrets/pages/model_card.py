@@ -102,16 +102,13 @@ class ExportedModel:
                     return table
         return None
 
-    def heads(self, trusted: Sequence[str] = ()) -> HeadsTogether | None:
+    def heads(self) -> HeadsTogether | None:
         """One row for each head with all that the run and the analyses know about it; None if they know nothing.
 
         A run measures the weights that it scores, so the table of a run that scored other weights is left out.
-
-        Args:
-            trusted: Classes of other packages that may describe their experiments, ``module:class``.
         """
         of_run = [self.run] if self.run is not None and self._scores() is not None else []
-        return heads_together(dict(ChainMap(*map(views_of, (*of_run, *reversed(self.analyses))))), trusted)
+        return heads_together(dict(ChainMap(*map(views_of, (*of_run, *reversed(self.analyses))))))
 
     def _scores(self) -> RunScores | None:
         if self.run is None or not self.run.scores_path.is_file():

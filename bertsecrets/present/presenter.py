@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from bertsecrets.doors import error_text, load_named, offers
+from bertsecrets.doors import error_text, offers
 from bertsecrets.files import is_ours
 from bertsecrets.present.grid import grid_comparison, grid_section
 from bertsecrets.present.report.content import Section
@@ -43,24 +43,25 @@ class Presenter:
     curves: Callable[[MeasureView], Mapping[str, Sequence[Mapping[str, float]]]] = _nothing
 
 
-def presenter_of(declaration: Declaration, trusted: Sequence[str] = ()) -> Presenter:
+def presenter_of(declaration: Declaration) -> Presenter:
     """The presenter of a declared experiment; the default for grids if it has none, or an unavailable one.
 
     A run's folder is data and must not cause imports, except from this package and of presenters of installed packages.
-    Other presenters are used only if their module is already imported, or gets imported with the classes in the current
-    command.
-
-    Args:
-        declaration: The declaration in the run's folder.
-        trusted: Further classes that may be imported, each in the form of :func:`~bertsecrets.doors.resolve` reads it.
-
-    Raises:
-        UserError: If one of ``trusted`` is needed and cannot be imported.
+    Other presenters are used only if their module is already imported, as those of classes in the current command are.
     """
-    named = _named(declaration.presenter, "presenters", trusted)
+    module, _, attributes = declaration.presenter.partition(":")
+    if is_ours(module) or declaration.presenter in [point.value for point in offers("presenters").values()]:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            return Presenter()
+    named: object = sys.modules.get(module)
+    for part in attributes.split("."):
+        # Some modules import others on attribute access.
+        named = inspect.getattr_static(named, part, None)
     if not isinstance(named, Presenter):
         return Presenter()
-    return named if is_ours(declaration.presenter.partition(":")[0]) else _guarded(named, declaration.presenter)
+    return named if is_ours(module) else _guarded(named, declaration.presenter)
 
 
 def _guarded(presenter: Presenter, name: str) -> Presenter:
@@ -85,21 +86,3 @@ def _guarded(presenter: Presenter, name: str) -> Presenter:
         return made
 
     return Presenter(*(guarded(part.name) for part in fields(Presenter)))
-
-
-def _named(name: str, kind: str, trusted: Sequence[str]) -> object:
-    """The object ``module:name``, if its module is or may be imported; otherwise None."""
-    module, _, attributes = name.partition(":")
-    if is_ours(module) or name in [point.value for point in offers(kind).values()]:
-        try:
-            importlib.import_module(module)
-        except ImportError:
-            return None
-    else:
-        for target in trusted:
-            load_named("_target_", target)
-    value: object = sys.modules.get(module)
-    for part in attributes.split("."):
-        # Some modules import others on attribute access.
-        value = inspect.getattr_static(value, part, None)
-    return value

@@ -35,9 +35,7 @@ PAGE = "comparison.html"
 _SCORES = "Scores"
 
 
-def write_comparison(
-    runs: Sequence[FinishedRun], unfinished: Sequence[str], folder: Path, *, heads: bool, trusted: Sequence[str] = ()
-) -> Path:
+def write_comparison(runs: Sequence[FinishedRun], unfinished: Sequence[str], folder: Path, *, heads: bool) -> Path:
     """Write the page, its figures and ``comparison.parquet`` to a folder; return the page's path.
 
     Args:
@@ -45,21 +43,20 @@ def write_comparison(
         unfinished: Names of the unfinished runs, which are skipped.
         folder: Created if missing.
         heads: Whether to compare heads, or only scores.
-        trusted: Classes of other packages that may present their experiments, ``module:class``.
     """
     conditions, varying = find_conditions(runs)
     notes = [*_unlearned_in_words(conditions, varying), *left_out(unfinished)]
     labelled = any(scores.constant for run in runs for scores in run.scores.sets.values())
     sections = [_scores(conditions, varying)] if labelled else []
     if heads:
-        compared = compare_experiments(conditions, varying, trusted)
+        compared = compare_experiments(conditions, varying)
         # Runs that disable one thing each share the scores of the intact model.
         leads = bool(compared) and all(named(run.config) for run in runs)
         sections = [*compared, *sections] if leads else [*sections, *compared]
         both = _drift_and_ablation(conditions, varying)
         sections += [both] if both is not None else []
         only, *others = [run for condition in conditions for run in condition.runs]
-        together = None if others else heads_together(only.experiments, trusted)
+        together = None if others else heads_together(only.experiments)
         if together is not None:
             together.write(folder)
             disabled = _disabled(only)
@@ -93,9 +90,7 @@ def write_comparison(
     return folder / PAGE
 
 
-def compare_experiments(
-    conditions: Sequence[Condition], varying: Sequence[str], trusted: Sequence[str]
-) -> list[Section]:
+def compare_experiments(conditions: Sequence[Condition], varying: Sequence[str]) -> list[Section]:
     """One section per experiment of any run."""
     declarations = {
         name: declaration
@@ -112,7 +107,7 @@ def compare_experiments(
             if (replicates := condition.replicates(name, of_task=declaration.shown.reads_task)) is not None
         }
         try:
-            found = presenter_of(declaration, trusted).comparison(Comparison(replicates, pairs)) if replicates else None
+            found = presenter_of(declaration).comparison(Comparison(replicates, pairs)) if replicates else None
         except RecordError as error:
             found = Section(declaration.title, paragraphs=[str(error)])
         sections += [found] if found is not None else []

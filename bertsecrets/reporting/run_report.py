@@ -90,13 +90,12 @@ def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declar
     return {name: (declaration, MeasureView(run, declaration, table)) for name, declaration in declarations.items()}
 
 
-def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int | None = None) -> RunReport:
+def report_run(run: Run, heads: int, figures: int | None = None) -> RunReport:
     """The report of a run.
 
     Args:
         run: A run with scores, tables and the configuration in its folder.
         heads: Number of highlighted heads in the map gallery.
-        trusted: Classes of other packages that may present their experiments, ``module:class``.
         figures: Maximum number of figures, taking the first of each section before any second; None for all.
 
     Raises:
@@ -110,7 +109,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     of_task: set[str] = set()
     damaged: set[str] = set()
     for name, (declaration, view) in experiments.items():
-        presenter = presenter_of(declaration, trusted)
+        presenter = presenter_of(declaration)
         of_task |= {name} if view.shown.reads_task else set()
         try:
             section = presenter.section(view)
@@ -141,7 +140,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
             name: _not_interpreted(section) if name in of_task else section for name, section in sections.items()
         }
     disabled = None if nothing_learned or "ablation" in damaged else DisabledHeads.of(run)
-    together = heads_together(experiments, trusted)
+    together = heads_together(experiments)
     steps = next_steps(run, disabled, views, learned=scores.learned)
     # The figure of an analysis such as pruning is more informative than a grid of heads.
     leads = {name: section for name, section in sections.items() if analysis and (section.summary or section.steps)}
@@ -442,14 +441,11 @@ def heads_section(table: HeadsTogether, verdicts: Mapping[tuple[int, int], str] 
     )
 
 
-def heads_together(
-    experiments: Mapping[str, tuple[Declaration, MeasureView]], trusted: Sequence[str] = ()
-) -> HeadsTogether | None:
+def heads_together(experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> HeadsTogether | None:
     """Join all experiments of a run head by head; None if none has a number per head.
 
     Args:
         experiments: The experiments by name, with their numbers.
-        trusted: Classes of other packages that may describe their experiments, ``module:class``.
     """
     columns: list[HeadColumn] = []
     for declaration, view in experiments.values():
@@ -461,7 +457,7 @@ def heads_together(
             if not view.rows.select(column=column.name, stage=view.stage, step=view.step).table["head"].null_count
         }
         try:
-            texts = presenter_of(declaration, trusted).classes(view)
+            texts = presenter_of(declaration).classes(view)
         except RecordError:
             # Its section says so.
             texts = {}

@@ -1,12 +1,14 @@
 """Which presenter makes the pages of a declared experiment, and what a run's folder may not make the program import."""
 
+import importlib
 import sys
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from bertsecrets.errors import UserError
+from bertsecrets.files import load_file
+from bertsecrets.keys import DescribedKeys
 from bertsecrets.present.presenter import Presenter, presenter_of
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.table import HeadTable
@@ -47,29 +49,24 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 def test_what_a_folder_names_is_not_imported(foreign: tuple[str, Path]) -> None:
     name, marker = foreign
     assert presenter_of(declared(f"{name}:THEIRS")) == Presenter()
-    assert presenter_of(declared(f"{name}:THEIRS"), trusted=["xml.dom.minidom:Document"]) == Presenter()
     assert not marker.exists()
     assert name not in sys.modules
 
 
-def test_a_trusted_class_brings_the_presenters_of_its_module(
-    foreign: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_imported_module_brings_its_presenters(foreign: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     name, marker = foreign
-    presenter = presenter_of(declared(f"{name}:THEIRS"), trusted=[f"{name}:Other"])
+    DescribedKeys.model_construct(measure={"other": {"_target_": f"{name}.Other"}}).load_classes()
     assert marker.exists()
-    assert presenter.scalars(VIEW) == {"theirs": 1.0}
-    # Once it is imported, no trust is needed to find it.
-    assert presenter_of(declared(f"{name}:Other.inner")).scalars(VIEW) == {"theirs": 1.0}
+    for presenter in ("THEIRS", "Other.inner"):
+        assert presenter_of(declared(f"{name}:{presenter}")).scalars(VIEW) == {"theirs": 1.0}
     assert presenter_of(declared(f"{name}:Other")) == Presenter()
-    with pytest.raises(UserError, match=f"'{name}:Othr', which cannot be imported .*did you mean 'Other'"):
-        presenter_of(declared(f"{name}:THEIRS"), trusted=[f"{name}:Othr"])
     monkeypatch.delitem(sys.modules, name)
 
 
 def test_a_presenter_that_fails_says_so_on_the_page(foreign: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     name, _ = foreign
-    presenter = presenter_of(declared(f"{name}:FAILS"), trusted=[f"{name}:Other"])
+    importlib.import_module(name)
+    presenter = presenter_of(declared(f"{name}:FAILS"))
     section = presenter.section(VIEW)
     assert section is not None
     assert section.title == "Title"
@@ -90,7 +87,8 @@ def test_a_file_is_imported_only_if_the_command_names_it(foreign: tuple[str, Pat
     declaration = declared(f"bertsecrets.files.{quote(str(file)).replace('.', '%2E')}:THEIRS")
     assert presenter_of(declaration) == Presenter()
     assert not marker.exists()
-    assert presenter_of(declaration, trusted=[f"{file}:Other"]).scalars(VIEW) == {"theirs": 1.0}
+    load_file(file)
+    assert presenter_of(declaration).scalars(VIEW) == {"theirs": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def of_run(folders: list[str]) -> Report:
 
 def of_comparison(folders: list[str]) -> Report:
     conditions, varying = find_conditions(find_runs(folders[:2])[0])
-    return Report("", sections=compare_experiments(conditions, varying, []))
+    return Report("", sections=compare_experiments(conditions, varying))
 
 
 def of_paper(folders: list[str]) -> Report:
