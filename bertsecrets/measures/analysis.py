@@ -17,7 +17,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import BACKWARD, OF_LOSS, Feed, Measure, Need, Passed
-from bertsecrets.measures.one_pass import KeptMaps, check_needs, measure_pass
+from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.models.encoder import evaluating, unwrap
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.results.experiment import Experiment
@@ -162,7 +162,6 @@ class MeasureAnalysis(Analysis):
         self.grids: dict[str, HeadGrid] = {}
         """What was measured last, by the measures' names."""
         self._sample: int | None = None
-        self._reference_maps = KeptMaps()
 
     @property
     def experiments(self) -> Sequence[Experiment]:
@@ -271,8 +270,6 @@ class MeasureAnalysis(Analysis):
         standing: dict[str, HeadGrid],
     ) -> dict[str, HeadGrid]:
         """The grids of measures by name; a measure without comparisons is not recomputed if its grid is still valid."""
-        # On a GPU a pass takes less time than copying its maps would.
-        kept_maps = {INITIAL: self._reference_maps} if context.device.type == "cpu" else {}
         groups: dict[tuple[int, Feed], list[Measure]] = {}
         for measure in measures:
             groups.setdefault((id(self.examples(context, measure)), measure.feed), []).append(measure)
@@ -307,7 +304,6 @@ class MeasureAnalysis(Analysis):
                     context=context.autocast,
                     progress=advance,
                     means_LHd=means_LHd,
-                    kept=kept_maps,
                 )
             grids.update((grid.measure, grid) for grid in fresh[: len(group)])
         return {measure.name: grids[measure.name] for measure in measures}

@@ -1,6 +1,6 @@
 """One pass over the data that feeds every requested measure."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 
@@ -15,7 +15,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import BACKWARD, OF_LOSS, Differentiated, Measure, Need, Passed
-from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
+from bertsecrets.models.encoder import Autocast, evaluating, unwrap
 from bertsecrets.models.origin import check_same_size
 
 
@@ -60,41 +60,6 @@ def check_examples(measure: Measure, annotated: bool, labelled: bool) -> None:
         )
 
 
-class KeptMaps:
-    """A cache for the maps of an unchanging model, computed in the first pass over the batches and reused in later
-    passes.
-
-    Args:
-        most_bytes: Memory limit; maps that do not fit are recomputed in each pass.
-    """
-
-    def __init__(self, most_bytes: int = 256 << 20) -> None:
-        self._free = most_bytes
-        self._maps: dict[tuple[bytes, ...], list[Tensor]] = {}
-
-    def stream(self, model: PreTrainedModel, batch: Batch, context: Autocast) -> Generator[Tensor, None, None]:
-        """The model's maps of a batch, layer by layer, as from :func:`map_stream`; always the same model and
-        context.
-        """
-        # Keyed by content, because example numbers repeat between sets.
-        key = tuple(tensor.cpu().numpy().tobytes() for tensor in batch.inputs().values())
-        if key in self._maps:
-            yield from self._maps[key]
-            return
-        layers: list[Tensor] = []
-        num_layers = describe(model).num_layers
-        with closing(_maps_of(model, batch, context)) as stream:
-            for attention_BHQK in stream:
-                size = attention_BHQK.nbytes * num_layers
-                if size <= self._free:
-                    layers.append(attention_BHQK)
-                # Stored before the last layer is yielded, as consumers stop there.
-                if len(layers) == num_layers:
-                    self._maps[key] = layers
-                    self._free -= size
-                yield attention_BHQK
-
-
 # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
 @torch.inference_mode(False)
 @torch.no_grad()
@@ -106,7 +71,6 @@ def measure_pass(
     context: Autocast = nullcontext,
     progress: Callable[[], object] | None = None,
     means_LHd: Tensor | None = None,
-    kept: Mapping[str, KeptMaps] | None = None,
 ) -> list[HeadGrid]:
     """Compute all measures in one pass over the examples; return their grids, reduced over all processes.
 
@@ -124,7 +88,6 @@ def measure_pass(
         context: Context manager for every forward pass, e.g. the trainer's autocast.
         progress: Called after each batch.
         means_LHd: The heads' mean outputs, for measures with ``reference_examples``.
-        kept: Cached maps from earlier passes, of unchanged references.
 
     Raises:
         UserError: If a measure's need cannot be met or the models cannot be compared.
@@ -154,7 +117,7 @@ def measure_pass(
             # Checked for every batch, as some examples may lack labels or annotation.
             check_needs(measures, references, annotated, labelled=batch.label_B is not None)
             if watching:
-                _feed(network, others, watching, batch, context, kept or {})
+                _feed(network, others, watching, batch, context)
             if differentiating:
                 _feed_gradients(network, differentiating, batch, context)
             if reading_outputs:
@@ -172,15 +135,12 @@ def _feed(
     measures: Sequence[Measure],
     batch: Batch,
     context: Autocast,
-    kept: Mapping[str, KeptMaps],
 ) -> None:
     with ExitStack() as stack:
         # First in, last out: a context may set the default dtype of the process, and streams enter it in their threads.
         stack.enter_context(context())
         streams = {
-            name: stack.enter_context(
-                closing(kept[name].stream(other, batch, context) if name in kept else _maps_of(other, batch, context))
-            )
+            name: stack.enter_context(closing(map_stream(other, partial(other, **batch.inputs()), context)))
             for name, other in others.items()
         }
 
@@ -206,10 +166,6 @@ def _feed(
         if of_values:
             stack.enter_context(watch_values(network, observe_values))
         network(**batch.inputs())
-
-
-def _maps_of(model: PreTrainedModel, batch: Batch, context: Autocast) -> Generator[Tensor, None, None]:
-    return map_stream(model, partial(model, **batch.inputs()), context)
 
 
 def _feed_gradients(
