@@ -382,7 +382,7 @@ def test_a_folder_in_the_layout_of_the_hub_serves_imdb(tmp_path: Path) -> None:
         ({"train": rows([[0], [1]])}, "name the column of the words with data.text"),
         (
             {"train": rows([f"id{i}" for i in range(30)]).add_column("topic", ["a", "b"] * 15)},
-            "whose values repeat with data.label",
+            "values repeat",
         ),
         ({"train": rows([1, 1])}, "has only one class ('1'); expected at least two."),
     ],
