@@ -169,7 +169,6 @@ PARTS = (
     "CommandKeys",
     "CommonKeys",
     "DescribedKeys",
-    "Filters",
     "ModelKeys",
     "SearchSettings",
     "_SmallerSettings",
