@@ -134,17 +134,12 @@ class AblationSettings(Settings):
         check_sweep_mode(name, "ablation.mode")
         return name
 
-    @field_validator("heads")
-    @classmethod
-    def _check_heads(cls, heads: list[Any] | None) -> list[Any] | None:
-        try:
-            groups(as_groups(heads))
-        except UserError as error:
-            raise UserError(f"ablation.heads is {shown(heads)}: {error}") from error
-        return heads
-
     @model_validator(mode="after")
-    def _check_together(self) -> "AblationSettings":
+    def _check_heads(self) -> "AblationSettings":
+        try:
+            groups(as_groups(self.heads))
+        except UserError as error:
+            raise UserError(f"ablation.heads is {shown(self.heads)}: {error}") from error
         names = ("components", "layer", "heads", "layers")
         other = next((name for name in names if getattr(self, name) is not None), None)
         if self.head is not None and other is not None:

@@ -71,14 +71,18 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
     invocation = parse_arguments(arguments, CONF, command)
     if invocation is None or invocation.help:
         return invocation
-    invocation = with_model_and_file(invocation)
+    if invocation.config_name == "analyze":
+        invocation = with_model_and_file(invocation)
     invocation = replace(invocation, overrides=with_texts(invocation.overrides))
     check_words(invocation, arguments)
     invocation = with_resume(invocation)
-    settings = with_task_file(with_quoted_text(with_analysis(invocation.overrides, invocation.config_name)))
-    invocation = replace(invocation, overrides=settings)
+    settings = invocation.overrides
+    if invocation.config_name == "analyze":
+        settings = with_analysis(settings)
+    invocation = replace(invocation, overrides=with_task_file(with_quoted_text(settings)))
     check_model_name(invocation)
-    invocation = with_own_model(invocation)
+    if invocation.config_name in _OF_CHECKPOINTS:
+        invocation = with_own_model(invocation)
     return with_new_keys(replace(invocation, overrides=[*invocation.overrides, *own_data(invocation)]))
 
 
@@ -198,17 +202,17 @@ _ANALYSES = {
 """Prefixes of settings and the analysis they belong to."""
 
 
-def with_analysis(arguments: list[str], config_name: str) -> list[str]:
-    """Add the analysis that the settings belong to, if the command line does not choose one.
+def with_analysis(arguments: list[str]) -> list[str]:
+    """Add the analysis that the settings of ``analyze`` belong to, if the command line does not choose one.
 
-    >>> with_analysis(["checkpoint=run", "prune.max_loss=1.0"], "analyze")
+    >>> with_analysis(["checkpoint=run", "prune.max_loss=1.0"])
     ['checkpoint=run', 'prune.max_loss=1.0', 'analysis=prune']
-    >>> with_analysis(["checkpoint=run", "ablation.head=5.1,5.9"], "analyze")
+    >>> with_analysis(["checkpoint=run", "ablation.head=5.1,5.9"])
     ['checkpoint=run', 'ablation.head=5.1,5.9', 'analysis=disable_heads']
     """
     keys = list(map(key_of, arguments))
     chosen = any(key in ("experiment", "resume") or key.partition(".")[0] == "analysis" for key in keys)
-    if config_name != "analyze" or chosen:
+    if chosen:
         return arguments
     for index in reversed(range(len(keys))):
         analysis = next((name for prefix, name in _ANALYSES.items() if keys[index].startswith(prefix)), None)
@@ -258,12 +262,16 @@ def with_task_file(arguments: Sequence[str]) -> list[str]:
         UserError: If the file cannot be read, does not consist of keys and values, or has a key that Hydra cannot read.
     """
     keys = {key_of(argument) for argument in arguments}
-    named = any(map(_names_file, arguments))
+    task_files = [
+        argument
+        for argument in arguments
+        if argument.startswith(_TASK) and unquoted(argument.removeprefix(_TASK)).endswith((".yaml", ".yml"))
+    ]
     completed = []
     for argument in arguments:
-        if not _names_file(argument):
+        if argument not in task_files:
             # The file may define new keys.
-            completed.append(f"++{argument}" if named and argument.startswith("task.") else argument)
+            completed.append(f"++{argument}" if task_files and argument.startswith("task.") else argument)
             continue
         path = unquoted(argument.removeprefix(_TASK))
         advice = "give one YAML file in the format of conf/task"
@@ -280,10 +288,6 @@ def with_task_file(arguments: Sequence[str]) -> list[str]:
             if key not in keys:
                 completed.append(f"++{key}={typed(value)}")
     return completed
-
-
-def _names_file(argument: str) -> bool:
-    return argument.startswith(_TASK) and unquoted(argument.removeprefix(_TASK)).endswith((".yaml", ".yml"))
 
 
 def _leaves(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -418,7 +422,7 @@ def with_own_model(invocation: Invocation) -> Invocation:
     """
     settings = invocation.settings
     checkpoint = settings.get("checkpoint")
-    if invocation.config_name not in _OF_CHECKPOINTS or checkpoint is None or checkpoint.is_sweep_override():
+    if checkpoint is None or checkpoint.is_sweep_override():
         return invocation
     name = str(checkpoint.value())
     if {"model", "model.path", "model.name", "experiment"} & settings.keys() or run_of(name) is not None:
@@ -495,7 +499,7 @@ def with_model_and_file(invocation: Invocation) -> Invocation:
             columns are not recognised.
     """
     words = [word for word in invocation.overrides if "=" not in word and not word.startswith("~")]
-    if invocation.config_name != "analyze" or not words:
+    if not words:
         return invocation
     if words[0].isidentifier() and not os.path.exists(words[0]) and any(CONF.glob(f"*/{words[0]}.yaml")):
         # A configuration choice, whose own check explains how to write it.

@@ -233,16 +233,11 @@ def read_model(kind: type[_Keys], config: Mapping[str, Any]) -> ModelSettings[_K
     keys = kind.read("", config)
     check_init(keys.init)
     model = ModelSpec.read("model", keys.model)
-    _check_family(model)
-    return ModelSettings(keys, task_from_config(keys.task), model)
-
-
-def _check_family(model: ModelSpec) -> None:
-    """Raise UserError if the model names a family that cannot be loaded."""
     if model.family is not None:
         from bertsecrets.models.families import load_family
 
         load_family(model.family)
+    return ModelSettings(keys, task_from_config(keys.task), model)
 
 
 def read_settings(config: Mapping[str, Any]) -> RunSettings:
@@ -320,12 +315,14 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any], group: str, **off
         offered: Further arguments that callbacks may accept.
     """
     from bertsecrets.measures.base import Need
+    from bertsecrets.models.families import load_family
     from bertsecrets.models.loading import load_masked_lm
     from bertsecrets.models.metrics import check_metrics
 
     task, source = common["task"], common["source"]
     check_metrics(task)
-    _check_family(common["model"])
+    if common["model"].family is not None:
+        load_family(common["model"].family)
     loggers = _without_null(keys.logger)
     for name, section in loggers.items():
         check_arguments(f"logger.{name}", section, ("run", "config"))

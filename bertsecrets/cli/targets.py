@@ -191,7 +191,7 @@ def read_trainer(section: Section) -> TrainerSettings:
     if section.get("_target_") == _TRAINER:
         # Arguments set by the program were rejected above.
         valid = [argument for argument in trainer_arguments() if argument not in SET_BY_THE_PROGRAM]
-        check_names("trainer", _without_target(section), valid)
+        check_names("trainer", section, valid)
     else:
         from pytorch_lightning import Trainer
 
@@ -199,17 +199,13 @@ def read_trainer(section: Section) -> TrainerSettings:
         if not (inspect.isclass(target) and issubclass(target, Trainer)):
             raise UserError(f"trainer._target_ is {section['_target_']}, which is not a Trainer; name {_TRAINER}.")
         check_arguments("trainer", section)
-    settings = TrainerSettings.read("trainer", _without_target(section))
+    settings = TrainerSettings.read("trainer", {key: value for key, value in section.items() if key != "_target_"})
     if isinstance(settings.strategy, dict):
         check_arguments("trainer.strategy", settings.strategy)
-        StrategySettings.read("trainer.strategy", _without_target(settings.strategy))
+        StrategySettings.read("trainer.strategy", settings.strategy)
     if settings.max_epochs is None and settings.max_steps == -1 and section.get("max_time") is None:
         raise UserError(
             "trainer.max_epochs is null, so training would not end; set a whole number from 1, or add "
             "trainer.max_steps."
         )
     return settings
-
-
-def _without_target(section: Section) -> Section:
-    return {key: value for key, value in section.items() if key != "_target_"}

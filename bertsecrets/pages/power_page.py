@@ -151,7 +151,7 @@ def _costs(runs: Sequence[FinishedRun], sweeps: Sequence[RunSweep]) -> Costs | N
 
 def _sweep(run: FinishedRun) -> RunSweep:
     _, view = run.experiments.get("ablation", (None, None))
-    if view is None or not HEAD.of(latest_rows(view.run.ablation_table())):
+    if view is None or not HEAD.of(latest_rows(view.run.ablation_table().rows())):
         raise UserError(
             f"Run '{run.folder}' disabled no heads one by one; run python -m bertsecrets analyze "
             f"checkpoint={in_command(run.folder)} analysis=disable."

@@ -95,7 +95,7 @@ def ablation_sections(ablation: AblationTable, beside: Sequence[Any]) -> list[Se
         ablation: The run's ablation table.
         beside: Its rows beside the table, of :data:`~bertsecrets.ablation.rows.BESIDE_TABLE`.
     """
-    rows = latest_rows(ablation)
+    rows = latest_rows(ablation.rows())
     parts = dict.fromkeys((row["evaluation"], row["metric"], row["mode"]) for row in rows)
     metrics = list(dict.fromkeys(metric for _, metric, _ in parts))
     sections: list[Section] = []

@@ -11,16 +11,18 @@ from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.scores import RunScores
 
 
-def latest_rows(table: AblationTable) -> list[Row]:
-    """The rows of the table's last step; rows of a finished checkpoint take precedence over rows from training."""
-    return _latest(table.rows())
+def latest_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the last step; rows of a finished checkpoint take precedence over rows from training."""
+    rows = [row for row in rows if row["stage"] == CHECKPOINT] or list(rows)
+    last = max((row["step"] for row in rows), default=0)
+    return with_values(rows, step=last)
 
 
 def main_rows(table: AblationTable) -> list[Row]:
     """The rows of the table's last step in its first set and mode, for every kind and metric, as shown on a first
     screen.
     """
-    rows = latest_rows(table)
+    rows = latest_rows(table.rows())
     return with_values(rows, **{name: rows[0][name] for name in ("evaluation", "mode")}) if rows else []
 
 
@@ -95,7 +97,7 @@ def objective(run: Run, name: str | None) -> float | None:
 def rows_of(kind: Kind, table: AblationTable, mode: str | None = None, metric: str | None = None) -> list[Row]:
     """The rows of a kind at its last step, of the first set, and of the given, or the first, mode and metric."""
     asked = {name: value for name, value in (("mode", mode), ("metric", metric)) if value is not None}
-    rows = _latest(with_values(kind.of(table.rows()), **asked))
+    rows = latest_rows(with_values(kind.of(table.rows()), **asked))
     return (
         with_values(rows, **{name: rows[0][name] for name in ("stage", "evaluation", "metric", "mode")}) if rows else []
     )
@@ -104,9 +106,3 @@ def rows_of(kind: Kind, table: AblationTable, mode: str | None = None, metric: s
 def with_values(rows: Iterable[Row], **equal: Any) -> list[Row]:
     """The rows whose columns have these values."""
     return [row for row in rows if all(row[name] == value for name, value in equal.items())]
-
-
-def _latest(rows: Sequence[Row]) -> list[Row]:
-    rows = [row for row in rows if row["stage"] == CHECKPOINT] or list(rows)
-    last = max((row["step"] for row in rows), default=0)
-    return with_values(rows, step=last)

@@ -252,7 +252,7 @@ class Run:
     def add(self, *tables: HeadTable) -> None:
         """Add rows to the run's head table on disk; rows with the same key are replaced."""
         if self.writes and tables:
-            self.table().append(HeadTable.concat(tables)).write(self.heads_path)
+            HeadTable.concat([self.table(), *tables]).write(self.heads_path)
 
     def table(self) -> HeadTable:
         """The run's head table so far."""

@@ -88,10 +88,6 @@ class HeadTable:
         last = indexed.group_by(_KEY).aggregate([("index", "max")])["index_max"].to_numpy()
         return cls(joined.take(pa.array(np.sort(last), pa.int64())))
 
-    def append(self, other: "HeadTable") -> "HeadTable":
-        """A new table with the rows of both; a row of ``other`` replaces a row with the same key."""
-        return HeadTable.concat([self, other])
-
     def write(self, path: Path) -> None:
         """Write Parquet; raise UserError if the disk is full."""
         write_parquet(path, self.table)

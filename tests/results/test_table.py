@@ -76,7 +76,7 @@ def test_a_grid_survives_the_file(tmp_path: Path) -> None:
         max_size=4,
     )
 )
-def test_append_agrees_with_a_dictionary(batches: list[list[tuple[int, int, int | None, float]]]) -> None:
+def test_joined_tables_agree_with_a_dictionary(batches: list[list[tuple[int, int, int | None, float]]]) -> None:
     joined = HeadTable.empty()
     expected: dict[tuple[int, int, int | None], float] = {}
     for batch in batches:
@@ -85,7 +85,7 @@ def test_append_agrees_with_a_dictionary(batches: list[list[tuple[int, int, int 
             | {"value": value, "stderr": 0.0, "count": 1}
             for step, layer, head, value in batch
         ]
-        joined = joined.append(HeadTable(pa.Table.from_pylist(rows, schema=SCHEMA)))
+        joined = HeadTable.concat([joined, HeadTable(pa.Table.from_pylist(rows, schema=SCHEMA))])
         expected.update({(step, layer, head): value for step, layer, head, value in batch})
     found = {(row["step"], row["layer"], row["head"]): row["value"] for row in joined.table.to_pylist()}
     assert len(joined) == len(expected)
@@ -105,7 +105,7 @@ def test_concat_keeps_runs_apart() -> None:
 
 
 def test_grid_marks_what_is_absent() -> None:
-    full = table(step=63).append(table(step=126))
+    full = HeadTable.concat([table(step=63), table(step=126)])
     partial = HeadTable(
         full.table.filter(
             pa.array(
