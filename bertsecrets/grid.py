@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -82,18 +82,6 @@ class Shown:
     compared: bool = True
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The number of one head (or, with ``head`` None, of one whole layer) in one column of a grid."""
-
-    column: str
-    layer: int
-    head: int | None
-    value: float
-    stderr: float
-    count: int
-
-
 class HeadGrid:
     """Values, standard errors and counts of one measure, for each head and named column.
 
@@ -159,20 +147,6 @@ class HeadGrid:
             self.count_LHC[:, :, indices],
             self.whole_layers,
         )
-
-    def cells(self) -> Iterator[Cell]:
-        """Yield every cell, ordered by column, layer and head."""
-        for c, column in enumerate(self.columns):
-            for layer in range(self.num_layers):
-                for head in range(self.num_heads):
-                    yield Cell(
-                        column,
-                        layer,
-                        None if self.whole_layers else head,
-                        self.value_LHC[layer, head, c].item(),
-                        self.stderr_LHC[layer, head, c].item(),
-                        int(self.count_LHC[layer, head, c].item()),
-                    )
 
     @classmethod
     def from_sums(

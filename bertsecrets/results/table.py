@@ -64,7 +64,8 @@ class HeadTable:
         cls, grid: HeadGrid, *, run: str, model: str, task: str, init: str, stage: str, step: int
     ) -> "HeadTable":
         """One row per cell of ``grid``, including cells without examples."""
-        cells = list(grid.cells())
+        layers, heads, columns = grid.value_LHC.shape
+        column_N, layer_N, head_N = (index_CLH.ravel().tolist() for index_CLH in np.indices((columns, layers, heads)))
         fixed = {
             "run": run,
             "model": model,
@@ -74,10 +75,13 @@ class HeadTable:
             "step": step,
             "measure": grid.measure,
         }
-        columns: dict[str, list[Any]] = {name: [value] * len(cells) for name, value in fixed.items()}
-        for name in ("column", "layer", "head", *_RESULTS):
-            columns[name] = [getattr(cell, name) for cell in cells]
-        return cls(pa.table(columns, schema=SCHEMA))
+        content: dict[str, list[Any]] = {name: [value] * len(layer_N) for name, value in fixed.items()}
+        content |= {"column": [grid.columns[column] for column in column_N], "layer": layer_N, "head": head_N}
+        if grid.whole_layers:
+            content["head"] = [None] * len(layer_N)
+        for name, number_LHC in zip(_RESULTS, (grid.value_LHC, grid.stderr_LHC, grid.count_LHC), strict=True):
+            content[name] = number_LHC.movedim(2, 0).flatten().tolist()
+        return cls(pa.table(content, schema=SCHEMA))
 
     @classmethod
     def concat(cls, tables: Iterable["HeadTable"]) -> "HeadTable":

@@ -102,7 +102,6 @@ def test_a_grid_takes_names_or_columns() -> None:
     assert grid.columns == named.columns
     assert grid.described == described
     assert grid.only(("second",)).described == described[1:]
-    assert [cell.column for cell in grid.cells()] == ["first_one"] * 4 + ["second"] * 4
     assert HeadGrid.from_sums("m", described, value_LHC, value_LHC, count_LHC).described == described
     with pytest.raises(ValueError, match=r"value of grid 'm' has shape \[2, 2, 2\]; expected \[layers, heads, 1\]"):
         HeadGrid("m", ("one",), value_LHC, value_LHC, count_LHC)
