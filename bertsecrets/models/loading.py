@@ -40,6 +40,11 @@ _BUFFERS = ("position_ids", "token_type_ids", "inv_freq")
 
 _WITH_HEAD = "give a model with that head, such as google-bert/bert-base-uncased"
 
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
+"""Arguments of the library that prevent running code from a model's folder; without the second, it asks on the
+terminal.
+"""
+
 _LONGEST_REASON = 200
 """Most characters of the library's message that are shown."""
 
@@ -55,9 +60,9 @@ def load_tokenizer(spec: ModelSpec, *, pairs: bool = False) -> PreTrainedTokeniz
         UserError: If the model has none, the tokenizer belongs to another model, or the hub cannot be reached.
     """
     config = load_config(spec)
-    location, options = _location(spec)
+    location = spec.locate()
     with _one_sentence(spec), quiet():
-        tokenizer: Any = AutoTokenizer.from_pretrained(location, use_fast=True, **options)
+        tokenizer: Any = AutoTokenizer.from_pretrained(location, use_fast=True, **_LOCAL)
     if not tokenizer.is_fast:
         raise UserError(
             f"Model '{spec.name}' has no fast tokenizer, which word alignment needs; choose a model with a "
@@ -107,9 +112,9 @@ def load_config(spec: ModelSpec) -> PreTrainedConfig:
         UserError: If it cannot be read, does not describe a valid encoder, requires remote code, or has no such
             dropout.
     """
-    location, options = _location(spec)
+    location = spec.locate()
     with _one_sentence(spec), quiet():
-        config: PreTrainedConfig = AutoConfig.from_pretrained(location, **options)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(location, **_LOCAL)
     _check_config(config, spec)
     # This package reads outputs by name, not by position in a tuple.
     config.return_dict = True
@@ -290,7 +295,7 @@ def load_weights(kind: Any, spec: ModelSpec, config: PreTrainedConfig, **options
         UserError: If weights are missing, cannot be read, or do not fit the encoder; unused heads of other tasks,
             poolers and stored positions are fine.
     """
-    folder, common = _location(spec)
+    folder = spec.locate()
     if is_file(Path(folder) / HEADS):
         raise UserError(
             f"'{folder}' is a model with heads removed ({HEADS}), which cannot be analysed or fine-tuned by head; "
@@ -298,7 +303,7 @@ def load_weights(kind: Any, spec: ModelSpec, config: PreTrainedConfig, **options
         )
     with _one_sentence(spec), quiet():
         model, info = kind.from_pretrained(
-            folder, config=config, dtype=torch.float32, output_loading_info=True, **common, **options
+            folder, config=config, dtype=torch.float32, output_loading_info=True, **_LOCAL, **options
         )
     prefix = model.base_model_prefix + "."
     # Saved or loaded without a head, tensors of the encoder have no prefix.
@@ -339,12 +344,6 @@ def quiet() -> Iterator[None]:
     finally:
         transformers.logging.set_verbosity(verbosity)
         transformers.logging.enable_progress_bar()
-
-
-def _location(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
-    """The folder, and library arguments that prevent running code from it."""
-    # Without trust_remote_code, the library asks on the terminal.
-    return spec.locate(), {"local_files_only": True, "trust_remote_code": False}
 
 
 def check_encoder_kind(config: PreTrainedConfig, name: str) -> None:
