@@ -102,7 +102,13 @@ def head_view(
         )
     table = _table(run, grids, size)
     inputs, sentence_of, special, notes = _encoded(network, tokenizer, sentences, max_length)
-    stages = [] if reference is None else [("reference", _maps(_reference(network, reference), inputs))]
+    stages = []
+    if reference is not None:
+        other = describe(reference).model
+        if other is encoder.model:
+            raise UserError("reference is the model itself; load the model before fine-tuning separately.")
+        check_same_size(network, reference)
+        stages.append(("reference", _maps(other, inputs)))
     stages.append(("model" if reference is None else "this model", _maps(network, inputs)))
     length = len(sentence_of)
     shown = _shown_positions(sentence_of, special, math.isqrt(_WEIGHTS // (size[0] * size[1] * len(stages))))
@@ -243,14 +249,6 @@ def _maps(network: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
     with torch.no_grad():
         (map_LHQK,) = capture(network, {name: tensor.to(device) for name, tensor in inputs.items()})
     return map_LHQK
-
-
-def _reference(network: PreTrainedModel, reference: nn.Module) -> PreTrainedModel:
-    other = describe(reference)
-    if describe(network).model is other.model:
-        raise UserError("reference is the model itself; load the model before fine-tuning separately.")
-    check_same_size(network, reference)
-    return other.model
 
 
 def _shown_positions(sentence_of: Sequence[int], special: Sequence[bool], most: int) -> list[int]:

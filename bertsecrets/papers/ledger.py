@@ -1,7 +1,7 @@
 """Tables and sections of statements with their verdicts, also as data."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
@@ -13,12 +13,11 @@ from bertsecrets.papers.statements.judge import (
     Cell,
     Entry,
     counted,
-    depends_on,
     subjects,
     tallied,
 )
 from bertsecrets.papers.statements.test import interval_in_words
-from bertsecrets.present.report.content import NextStep, Section, Table
+from bertsecrets.present.report.content import NextStep, Section, Table, table
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import MISSING, listed, p_value
 from bertsecrets.results.run import code_of
@@ -171,18 +170,14 @@ def objectives_in_words(models: Studied) -> list[str]:
 
 def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = ()) -> Table:
     """A table of statements with their verdicts and numbers."""
-    rows = [
-        [
-            entry.statement.statement,
-            verdicts(entry),
-            here(entry),
-            entry.statement.published,
-            entry.statement.source,
-        ]
-        for entry in entries
-    ]
-    header = ["statement", "verdict", "here (95 % interval)", "published", "source"]
-    return Table(header, rows, caption, links=links)
+    columns: dict[str, Callable[[Entry], str]] = {
+        "statement": lambda entry: entry.statement.statement,
+        "verdict": verdicts,
+        "here (95 % interval)": here,
+        "published": lambda entry: entry.statement.published,
+        "source": lambda entry: entry.statement.source,
+    }
+    return table(entries, columns, caption, links=links)
 
 
 def here(entry: Entry) -> str:
@@ -204,37 +199,11 @@ def verdicts(entry: Entry) -> str:
     return "; ".join(f"{verdict} ({', '.join(names[verdict])})" for verdict in VERDICTS if verdict in names)
 
 
-def by_subject(entries: Sequence[Entry], links: Sequence[str] = ()) -> Table:
-    """A table of verdicts by model and task."""
-    subjects = sorted({(cell.model, cell.task) for entry in entries for cell in entry.cells})
-    rows = []
-    for entry in entries:
-        row = [entry.statement.statement]
-        for model, task in subjects:
-            cells = [cell for cell in entry.cells if (cell.model, cell.task) == (model, task)]
-            row.append("; ".join(dict.fromkeys(cell.verdict for cell in cells)) or MISSING)
-        rows.append(row)
-    caption = "Verdicts; a dash means that the statement does not apply to this model and task"
-    return Table(["statement", *(f"{task} · {model}" for model, task in subjects)], rows, caption, links=links)
-
-
 def statement_sections(entries: Sequence[Entry]) -> list[Section]:
     """All statements, their verdicts by model and task, and a section for each: the first sections of a page."""
-    links = [f"#section-{index + 3}" for index in range(len(entries))]
-    return [
-        Section(
-            "All statements", tables=[overview(entries, "All statements; click one to see how it was tested", links)]
-        ),
-        Section(
-            "By model and task",
-            paragraphs=[
-                f"{entry.statement.statement} {sentence}" for entry in entries for sentence in depends_on(entry)
-            ]
-            or ["No statement significantly holds in one model and fails in another."],
-            tables=[by_subject(entries, links)],
-        ),
-        *map(_section, entries),
-    ]
+    links = [f"#section-{index + 2}" for index in range(len(entries))]
+    table_ = overview(entries, "All statements; click one to see how it was tested", links)
+    return [Section("All statements", tables=[table_]), *map(_section, entries)]
 
 
 def _section(entry: Entry) -> Section:
@@ -265,7 +234,6 @@ def _section(entry: Entry) -> Section:
             f"The number is the {statement.test.number}{_STATES[statement.about]}. The "
             f"statement holds if it is {statement.test.condition}.{tolerance}{one_sided}",
             *([f"Reason for this test: {statement.why}"] if statement.why else []),
-            *depends_on(entry),
         ],
         tables=[Table(header, rows, f"{statement.name}, by model and task")],
         commands=entry.commands,

@@ -132,21 +132,20 @@ def tables(lines: Sequence[Line], columns: Columns, caption: str, *, apart: bool
     caption = caption.format(**words)
     rows = [{heading: cell(formats, line) for heading, formats in columns.items()} for line in lines]
     if "model" not in columns:
-        return [filled_table(Table.of(rows, caption))]
+        return [_filled(rows, caption)]
     by_model: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         without_name = {heading: text for heading, text in row.items() if heading != "model"}
         by_model.setdefault(row["model"], []).append(without_name)
     if not apart and len(by_model) > 1:
-        return [filled_table(Table.of(rows, caption))]
-    return [filled_table(Table.of(own_rows, f"{caption} ({name})")) for name, own_rows in by_model.items()]
+        return [_filled(rows, caption)]
+    return [_filled(own_rows, f"{caption} ({name})") for name, own_rows in by_model.items()]
 
 
-def filled_table(table: Table) -> Table:
-    """A table without empty columns."""
-    shown = [column for column in range(len(table.header)) if any(row[column] != MISSING for row in table.rows)]
-    header, *rows = [[cells[column] for column in shown] for cells in (table.header, *table.rows)]
-    return Table(header, rows, table.caption)
+def _filled(rows: Sequence[Mapping[str, str]], caption: str) -> Table:
+    """A table of cells by heading, without empty columns."""
+    shown = [heading for heading in rows[0] if any(row[heading] != MISSING for row in rows)]
+    return Table(shown, [[row[heading] for heading in shown] for row in rows], caption)
 
 
 def by_layer(values: Iterable[float], *, signed: bool = False) -> str:

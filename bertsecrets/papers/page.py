@@ -25,7 +25,7 @@ from bertsecrets.papers.ledger import (
 )
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import is_path, page_files
-from bertsecrets.papers.shows import function, unlike_the_paper
+from bertsecrets.papers.shows import function
 from bertsecrets.papers.statements.judge import (
     UNMEASURED,
     UNTOLD,
@@ -59,7 +59,6 @@ class SectionSettings(Settings):
         show: Figures and tables: for each, the function (``show``) and its settings, or ``section``, with ``page`` and
             the start of a ``title`` there.
         missing: What to run if no run has data for the section; empty to omit the section.
-        settings: The paper's settings, for :func:`~bertsecrets.papers.shows.unlike_the_paper`.
     """
 
     title: str = Field(min_length=1, description="a text")
@@ -67,7 +66,6 @@ class SectionSettings(Settings):
     statements: list[str] = Field(default=[], description="a list of names of statements")
     show: list[dict[str, Any]] = Field(default=[], description="a list of functions with their settings")
     missing: str = Field(default="", description="a sentence, or an empty text")
-    settings: dict[str, dict[str, Any]] = Field(default={}, description="settings by measure or kind of component")
 
 
 class PageSettings(Settings):
@@ -231,7 +229,6 @@ class Page:
             part.title,
             paragraphs=[
                 *part.paragraphs,
-                *unlike_the_paper(models, part.settings),
                 *(text for show in shows for text in show.paragraphs),
                 *dict.fromkeys(reasons),
             ],
@@ -247,8 +244,17 @@ class Page:
         for settings in part.show:
             name, values = str(settings.get("show", "")), {key: settings[key] for key in settings if key != "show"}
             if name == _SECTION:
-                page, part_there = _section_there(values, self.path)
-                shown += page.shown(part_there, models)
+                other, title = str(values.get("page")), str(values.get("title"))
+                if other not in page_files():
+                    raise UserError(f"'{self.path}' shows a section of '{other}'; {choices(other, page_files())}.")
+                page = read_page(page_files()[other])
+                titles = {part.title: part for part in page.settings.sections}
+                fitting = [part for own, part in titles.items() if own.startswith(title)]
+                if len(fitting) != 1:
+                    raise UserError(
+                        f"'{self.path}' shows the section '{title}' of '{other}'; {choices(title, titles)}."
+                    )
+                shown += page.shown(fitting[0], models)
                 continue
             missing = f"'{self.path}' shows '{name}', which does not exist"
             show: Show = function(name, "shows", missing, foreign=self.functions)
@@ -260,23 +266,6 @@ class Page:
                     f"Section '{part.title}' of '{self.path}': {error}; correct the settings of its figures."
                 ) from error
         return [section for section in shown if section is not None]
-
-
-def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[Page, SectionSettings]:
-    """The page and section referred to by ``{page: <name>, title: <its start>}``.
-
-    Raises:
-        UserError: If there is none.
-    """
-    name, title = str(settings.get("page")), str(settings.get("title"))
-    if name not in page_files():
-        raise UserError(f"'{path}' shows a section of the page '{name}'; {choices(name, page_files())}.")
-    page = read_page(page_files()[name])
-    titles = {part.title: part for part in page.settings.sections}
-    fitting = [part for own, part in titles.items() if own.startswith(title)]
-    if len(fitting) != 1:
-        raise UserError(f"'{path}' shows the section '{title}' of '{name}'; {choices(title, titles)}.")
-    return page, fitting[0]
 
 
 def _measured(entry: Entry) -> bool:

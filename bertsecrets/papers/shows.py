@@ -1,6 +1,6 @@
 """Figures and tables that any page can show."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import MappingProxyType
@@ -25,52 +25,12 @@ from bertsecrets.present.grid import highest
 from bertsecrets.present.presenter import Presenter, presenter_of
 from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
-from bertsecrets.results.components import KINDS
-from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.formatting import head_label, level_text, number
 from bertsecrets.results.verdicts import BETTER, DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import Comparison, Replicates
 from bertsecrets.settings import configurations
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-
-
-def unlike_the_paper(models: Studied, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A sentence for each measure with settings that differ from the paper; none if they agree.
-
-    Args:
-        models: The models.
-        settings: Measure -> the paper's settings; kind of component -> ``mode`` and ``metric`` of disabling it.
-            Settings that differ by task are given by task.
-    """
-    sentences = []
-    for name, theirs in settings.items():
-        measured = list(_measured_with(models, name, theirs.get("mode")))
-        parts = []
-        for setting, value in theirs.items():
-            tasks: dict[tuple[str, str], list[str]] = {}
-            for task, ours in measured:
-                wanted = value.get(task) if isinstance(value, Mapping) else value
-                if wanted is not None and setting in ours and ours[setting] != wanted:
-                    tasks.setdefault((f"{wanted}", f"{ours[setting]}"), []).append(task)
-            for (wanted, other), differing in tasks.items():
-                where = "" if len(differing) == len(measured) else f" ({', '.join(dict.fromkeys(differing))})"
-                parts.append(f"{setting}={other} here{where}, {wanted} in the paper")
-        title = KINDS[name].title if name in KINDS else name.replace("_", " ").capitalize()
-        sentences += [f"{title}: {'; '.join(parts)}."] if parts else []
-    return sentences
-
-
-def _measured_with(models: Studied, name: str, mode: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Task and settings of a page's numbers for a measure or a kind of component."""
-    if name in KINDS:
-        for group, effect in models.effects(name, mode):
-            yield group.task, {"mode": effect.mode, "metric": effect.metric}
-        return
-    # The configurations read with the runs.
-    chosen = {run.folder: run.config.get("measure") or {} for run in models.runs}
-    before = [(task, view) for (_, task), view in models.before(name).items()]
-    for task, view in [*((group.task, view) for group in models.tuned for view in group.views(name)), *before]:
-        yield task, chosen[view.run.folder].get(name) or {}
 
 
 def _without_counterpart(theirs: Iterable[str], ours: Collection[str]) -> list[str]:
@@ -365,7 +325,7 @@ def disabled(
         lines += [{"task": f"paper: {task}", "paper": [float(n) for n in theirs]} for task, theirs in scores.items()]
     if of_heads:
         means = "; numbers of heads are means" * any(len(effect.delta_RLH) > 1 for _, effect in measured)
-        rate = f"{max(effect.false_discovery_rate for _, effect in measured):.0%}".replace("%", " %")
+        rate = level_text(max(effect.false_discovery_rate for _, effect in measured))
         told = (
             f"One head disabled, {{seeds}}{means}; significant at a false discovery rate of {rate}, regardless of size"
         )

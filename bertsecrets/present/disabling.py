@@ -44,6 +44,8 @@ from bertsecrets.results.formatting import (
     MISSING,
     are,
     counted,
+    each_of,
+    level_text,
     low_to_high,
     metric_label,
     number,
@@ -146,10 +148,18 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         blocks += _figures(ablation, of_kind)
     if any(row["low"] * row["high"] > 0 and not row["significant"] for row in rows):
         paragraphs.append(_ONE_BY_ONE)
-    if any(reaches_zero(row) for row in rows):
+    # The one-sided test allows it.
+    if any(row["verdict"] == NEEDED and joint_limits(row)[1] >= 0 for row in rows):
         paragraphs.append(ONE_SIDED)
-    if selection := only(beside, Selection, metric=metric, mode=mode):
-        findings.append(_selection_in_words(selection))
+    if check := only(beside, Selection, metric=metric, mode=mode):
+        unit, limits = unit_of(metric), low_to_high(100 * check.kept.low, 100 * check.kept.high, 2, signed=True)
+        claimed, kept = (number(100 * gain, 2, signed=True) for gain in (check.claimed, check.kept.value))
+        findings.append(
+            f"Selection check: disabling the best head of one half of the examples changes the score by {claimed} "
+            f"{unit} there and by {kept} {unit} on the other half (95 % interval {limits}; on all examples p = "
+            f"{p_value(check.p_value)}, corrected): “disabling a head improves the model” "
+            f"{'survives' if check.survives else 'does not survive'}."
+        )
     summary = ""
     if groups:
         # A run that disables groups is about the groups; the single heads only serve to judge them.
@@ -203,16 +213,23 @@ def _kind_in_words(
     # One of several metrics counts other heads than all of them, which titles do.
     by = f" by {metric}" * several
     most = lost_at_most(rows, excluded)
+    alone = f"{upper_first(kind.label_of(rows[0]))}, {done}," if len(rows) == 1 else ""
     if needed:
         worst = min((row for row in defined if row["verdict"] == NEEDED), key=lambda row: row["delta"])
-        how_sure = f"{metric} falls; {_correction_in_words(rows[0], needed)}"
-        named = f"{'most of all ' * (needed > 1)}{kind.label_of(worst)}: {points_in_words(worst)}"
-        first = f"{needed_in_words(needed, subject)}{by} ({how_sure}), {named}"
+        rate = rows[0]["false_discovery_rate"]
+        # The error rate of all verdicts “needed” together.
+        how_sure = f"of them, about {rate * needed:.1f} falsely, at a false discovery rate of {percentage(rate)}"
+        if rows[0]["correction"] == FAMILY_WISE:
+            how_sure = f"in {level_text(rows[0]['level'])} of sweeps none falsely"
+        elif rows[0]["correction"] is None:
+            how_sure = "significantly after correction"
+        named = "" if alone else f", {'most of all ' * (needed > 1)}{kind.label_of(worst)}"
+        first = f"{needed_in_words(needed, subject, alone)}{by} ({metric} falls; {how_sure}){named}"
+        first += f": {points_in_words(worst)}"
     elif most is None:
         first = f"{needed_in_words(0, subject)}{by}"
     else:
-        which = f"Each of {subject}" if len(rows) > 1 else f"{upper_first(kind.label_of(rows[0]))}, {done},"
-        first = bound_in_words(which, f"{most} {unit} of {metric}")
+        first = bound_in_words(alone or f"Each of {subject}", f"{most} {unit} of {metric}")
     worst = min(defined, key=lambda row: row["delta"])
     largest = f"none lowers {metric} on these examples"
     if worst["delta"] < 0:
@@ -253,16 +270,6 @@ def lost_at_most(rows: Iterable[Row], excluded: float | None = None) -> str | No
 def _how(row: Row) -> str:
     """The mode, and whether the sweep was screened, after a space; empty for parts of layers, which have no mode."""
     return "" if KINDS[row["kind"]].done else f" ({row['mode']}{', screened' * (row['sweep'] == 'screened')})"
-
-
-def _correction_in_words(row: Row, needed: int) -> str:
-    """The error rate of all verdicts *needed* together."""
-    if row["correction"] == FAMILY_WISE:
-        return f"in {percentage(row['level'])} of sweeps none falsely"
-    if row["correction"] is None:
-        return "significantly after correction"
-    rate = row["false_discovery_rate"]
-    return f"of them, about {rate * needed:.1f} falsely, at a false discovery rate of {percentage(rate)}"
 
 
 def ruled_out_in_words(row: Row) -> str:
@@ -310,11 +317,6 @@ def _defined(rows: Sequence[Row]) -> list[Row]:
 def raises_loss(row: Row) -> bool:
     """Whether a variant significantly raises the mean loss, corrected over all variants of its kind."""
     return row["p_loss_rise"] is not None and bool(row["p_loss_rise"] <= Judging.of(row).alpha)
-
-
-def reaches_zero(row: Row) -> bool:
-    """Whether a needed variant's simultaneous interval reaches 0, which the one-sided test allows."""
-    return bool(row["verdict"] == NEEDED and joint_limits(row)[1] >= 0)
 
 
 def rise_in_words(row: Row) -> str:
@@ -397,7 +399,7 @@ def curve_of(beside: Sequence[Any], spared: Spared) -> list[SparedAt]:
 
 def spared_in_words(spared: Spared) -> str:
     """How many heads can be spared, unless there is no margin, and the bound on the loss of any head, if defined."""
-    unit, level = unit_of(spared.metric), percentage(spared.level)
+    unit, level = unit_of(spared.metric), level_text(spared.level)
     loss = "" if spared.margin is None else points(spared.margin, unit)
     parts = []
     if spared.each:
@@ -414,23 +416,12 @@ def spared_in_words(spared: Spared) -> str:
     sentence = f"{'; '.join(parts) or f'for no head is a loss of {loss} ruled out'}." if loss else ""
     if spared.excluded is not None:
         excluded = rounded_up(spared.excluded)
-        bound = bound_in_words(f"each of {counted(spared.heads, 'head')}", points(excluded / 100, unit))
+        bound = bound_in_words(each_of(spared.heads, HEAD.singular), points(excluded / 100, unit))
         sentence += f" With {level} confidence (one-sided), {bound}"
         if spared.excluded_unchanged is not None and (of_these := rounded_up(spared.excluded_unchanged)) < excluded:
             sentence += f", each of the {spared.unchanged:,} that change no prediction at most {number(of_these, 1)}"
         sentence += "."
     return upper_first(sentence.lstrip())
-
-
-def _selection_in_words(check: Selection) -> str:
-    result, unit = "survives" if check.survives else "does not survive", unit_of(check.metric)
-    claimed, kept = (number(100 * gain, 2, signed=True) for gain in (check.claimed, check.kept.value))
-    limits = low_to_high(100 * check.kept.low, 100 * check.kept.high, 2, signed=True)
-    return (
-        f"Selection check: disabling the best head of one half of the examples changes the score by {claimed} {unit} "
-        f"there and by {kept} {unit} on the other half (95 % interval {limits}; on all examples p = "
-        f"{p_value(check.p_value)}, corrected): “disabling a head improves the model” {result}."
-    )
 
 
 def sublayers_in_words(row: Sublayers) -> str:
@@ -443,7 +434,7 @@ def sublayers_in_words(row: Sublayers) -> str:
         f"Over {counted(row.layers, 'layer')}, {metric_label(row.metric)} changes by {attention} {unit_of(row.metric)} "
         f"on average without an attention sublayer and by {feed_forward} without a feed-forward sublayer; the "
         "difference is "
-        f"{difference} ({percentage(row.level)} interval {low_to_high(100 * low, 100 * high, 1, signed=True)})"
+        f"{difference} ({level_text(row.level)} interval {low_to_high(100 * low, 100 * high, 1, signed=True)})"
     )
     if low <= 0 <= high:
         return f"{sentence}, so neither kind is significantly more important."
@@ -455,7 +446,7 @@ def over_examples_in_words(row: OverExamples) -> str:
     """How much of the variance of single effects is between examples."""
     share, low, high = (number(100 * value, 1) for value in (row.share.value, row.share.low, row.share.high))
     return (
-        f"{share} % ({100 * row.level:g} % interval {low} to {high}) of the variance of the change of the loss over "
+        f"{share} % ({level_text(row.level)} interval {low} to {high}) of the variance of the change of the loss over "
         f"{row.heads:,} heads and {row.examples:,} examples is between examples, the rest between heads; near 100 %, "
         "the effect on one example reveals little about a head."
     )
@@ -497,7 +488,7 @@ def _table(rows: Sequence[Row]) -> Table:
         kind.singular: kind.label_of,
         metric_label(metric): lambda row: number(row["score"]),
         f"change, {unit_of(metric)}": lambda row: number(100 * row["delta"], 2, signed=True),
-        f"{percentage(first['level'])} interval, by itself": lambda row: _interval(row, ""),
+        f"{level_text(first['level'])} interval, by itself": lambda row: _interval(row, ""),
         f"for all {len(rows)} together": lambda row: _interval(row, "_simultaneous"),
         "p (uncorrected)": lambda row: p_value(row["p_value"]),
         "p (false discovery)": lambda row: p_value(row["p_bh"]),
@@ -548,7 +539,8 @@ def _groups_in_words(groups: Sequence[Group], metric: str) -> str:
     if needed or most is None:
         first = needed_in_words(needed, subject) + f", {count[REDUNDANT]} of them redundant" * bool(needed)
     else:
-        first = bound_in_words(f"Each of {subject}", f"{most} {unit_of(groups[0].row['metric'])} of {metric}")
+        each = upper_first(each_of(len(groups), "group"))
+        first = bound_in_words(f"{each} of similar heads", f"{most} {unit_of(groups[0].row['metric'])} of {metric}")
     spared, unknown = count[DISPENSABLE], count[INCONCLUSIVE]
     parts = [
         first,

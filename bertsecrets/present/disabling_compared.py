@@ -29,10 +29,10 @@ from bertsecrets.results.formatting import (
     are,
     counted,
     head_label,
+    level_text,
     lower_first,
     metric_label,
     number,
-    percentage,
     upper_first,
 )
 from bertsecrets.results.verdicts import (
@@ -114,7 +114,7 @@ def _named(rows_of: Mapping[str, Sequence[Row]]) -> Section:
                 f"{title}, the largest loss first.",
                 rows=drawn,
                 unit="points",
-                note=f"bars: {percentage(first['level'])} intervals",
+                note=f"bars: {level_text(first['level'])} intervals",
             )
         ],
         summary=f"{upper_first(metric)} changes most {ends[0]}.",

@@ -24,7 +24,7 @@ from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import highest
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import like_the_extreme, picked
-from bertsecrets.present.report.content import FigureBlock, Section, block, table
+from bertsecrets.present.report.content import Section, block, table
 from bertsecrets.results.formatting import counted, have, head_label, listed, number, percentage
 from bertsecrets.results.views import LEVEL, Array, MeasureView
 
@@ -56,6 +56,41 @@ def features_section(view: MeasureView) -> Section | None:
         "highest head (95 %)": lambda name: _strongest(view, name),
     }
     sentence, head = _furthest_above_random(view, {name: above[name] for name in words})
+    figures = []
+    if special:
+        title = "Attention to special tokens, by layer"
+        drawn = block(
+            f"{view.name}_special",
+            title,
+            layer_scatter,
+            f"{title} (figure 6 of Kovaleva et al.).",
+            panels={title: [LayerLine(SPECIAL[name], view.value(name)) for name in special]},
+            unit="mean attention received",
+            note=sample_size([view.count(name) for name in special]),
+            level=float(np.nanmean(view.value(special[0] + UNIFORM))),
+            level_name="uniform attention",
+        )
+        figures.append(drawn)
+    if words:
+        title = "Attention to words, as a multiple of attention to random words"
+        powers = range(_LOWEST, -_LOWEST + 1)
+        drawn = block(
+            f"{view.name}_words",
+            title,
+            head_panels,
+            f"{title} (section 4.4 of Kovaleva et al.).",
+            panels=[
+                HeadPanel(
+                    _panel(view, name, feature_label(name)), np.log2(np.maximum(_ratio(view, name), 2.0**_LOWEST))
+                )
+                for name in words
+            ],
+            unit="multiple of random words",
+            note=sample_size([view.count(name) for name in words]),
+            signed=True,
+            ticks={float(power): f"{2**power}×" if power >= 0 else f"1/{2**-power}×" for power in powers},
+        )
+        figures.append(drawn)
     return Section(
         view.title,
         [*([_special_in_words(view, special)] if special else ()), *sentence],
@@ -68,7 +103,7 @@ def features_section(view: MeasureView) -> Section | None:
             "over all heads and features."
         ],
         [table(names, columns, "Features, over all heads, compared with random words")],
-        [*([_special_figure(view, special)] if special else ()), *([_word_figure(view, words)] if words else ())],
+        figures,
         head=head,
     )
 
@@ -103,6 +138,38 @@ def pairs_section(view: MeasureView) -> Section | None:
     }
     caption = "Linked words, and the highest head's mean attention to them beyond position and word"
     sentence, head = _furthest_beyond(view, beyond)
+    figures = []
+    if from_cls:
+        last_RH = np.stack([view.value(name)[-1] for name in from_cls])
+        title = f"What [CLS] attends to in the last layer ({len(view.value(from_cls[0])) - 1})"
+        drawn = block(
+            f"{view.name}_cls",
+            title,
+            heatmap,
+            f"{title} (figure 7 of Kovaleva et al.).",
+            value_LH=last_RH,
+            unit="largest attention from [CLS]",
+            count=[view.count(name) for name in from_cls],
+            limits=(0.0, max(0.5, float(np.nanmax(last_RH)))),
+            rows=[feature_label(name.removeprefix(CLS_TO)) for name in from_cls],
+        )
+        figures.append(drawn)
+    if beyond:
+        drawn = block(
+            f"{view.name}_beyond_position",
+            "Attention between linked words beyond position",
+            head_panels,
+            "Attention to linked words beyond that to other words at the same distance.",
+            panels=[
+                HeadPanel(_panel(view, name, pair_label(name)), view.value(name + BEYOND), beyond_LH)
+                for name, beyond_LH in beyond.items()
+            ],
+            unit="attention beyond that at the same distance",
+            note=f"{sample_size([view.count(name) for name in beyond])}; pale: not significantly beyond both position "
+            f"and word at a false discovery rate of {percentage(LEVEL)}",
+            signed=False,
+        )
+        figures.append(drawn)
     return Section(
         view.title,
         [*([_from_cls_in_words(view, from_cls)] if from_cls else ()), *sentence],
@@ -116,7 +183,7 @@ def pairs_section(view: MeasureView) -> Section | None:
             f"{percentage(LEVEL)} over all heads and kinds of words."
         ],
         [table(pairs, columns, caption)] if pairs else [],
-        [*([_cls_figure(view, from_cls)] if from_cls else ()), *([_pair_figure(view, beyond)] if beyond else ())],
+        figures,
         head=head,
     )
 
@@ -232,72 +299,3 @@ def _furthest_beyond(view: MeasureView, beyond: Masks) -> tuple[list[str], tuple
         f"{picked(top, *grid, columns=len(beyond))}."
     )
     return [f"{sentence} {like_the_extreme(*grid)}".strip()], top
-
-
-def _special_figure(view: MeasureView, special: Sequence[str]) -> FigureBlock:
-    title = "Attention to special tokens, by layer"
-    return block(
-        f"{view.name}_special",
-        title,
-        layer_scatter,
-        f"{title} (figure 6 of Kovaleva et al.).",
-        panels={title: [LayerLine(SPECIAL[name], view.value(name)) for name in special]},
-        unit="mean attention received",
-        note=sample_size([view.count(name) for name in special]),
-        level=float(np.nanmean(view.value(special[0] + UNIFORM))),
-        level_name="uniform attention",
-    )
-
-
-def _word_figure(view: MeasureView, words: Sequence[str]) -> FigureBlock:
-    title = "Attention to words, as a multiple of attention to random words"
-    panels = [
-        HeadPanel(_panel(view, name, feature_label(name)), np.log2(np.maximum(_ratio(view, name), 2.0**_LOWEST)))
-        for name in words
-    ]
-    return block(
-        f"{view.name}_words",
-        title,
-        head_panels,
-        f"{title} (section 4.4 of Kovaleva et al.).",
-        panels=panels,
-        unit="multiple of random words",
-        note=sample_size([view.count(name) for name in words]),
-        signed=True,
-        ticks={
-            float(power): f"{2**power}×" if power >= 0 else f"1/{2**-power}×" for power in range(_LOWEST, -_LOWEST + 1)
-        },
-    )
-
-
-def _cls_figure(view: MeasureView, from_cls: Sequence[str]) -> FigureBlock:
-    last_RH = np.stack([view.value(name)[-1] for name in from_cls])
-    title = f"What [CLS] attends to in the last layer ({len(view.value(from_cls[0])) - 1})"
-    return block(
-        f"{view.name}_cls",
-        title,
-        heatmap,
-        f"{title} (figure 7 of Kovaleva et al.).",
-        value_LH=last_RH,
-        unit="largest attention from [CLS]",
-        count=[view.count(name) for name in from_cls],
-        limits=(0.0, max(0.5, float(np.nanmax(last_RH)))),
-        rows=[feature_label(name.removeprefix(CLS_TO)) for name in from_cls],
-    )
-
-
-def _pair_figure(view: MeasureView, beyond: Masks) -> FigureBlock:
-    return block(
-        f"{view.name}_beyond_position",
-        "Attention between linked words beyond position",
-        head_panels,
-        "Attention to linked words beyond that to other words at the same distance.",
-        panels=[
-            HeadPanel(_panel(view, name, pair_label(name)), view.value(name + BEYOND), beyond_LH)
-            for name, beyond_LH in beyond.items()
-        ],
-        unit="attention beyond that at the same distance",
-        note=f"{sample_size([view.count(name) for name in beyond])}; pale: not significantly beyond both position and "
-        f"word at a false discovery rate of {percentage(LEVEL)}",
-        signed=False,
-    )

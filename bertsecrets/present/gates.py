@@ -11,7 +11,7 @@ from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section, Table, block, table
 from bertsecrets.pruning.experiment import GATE, OPEN, SHUT
 from bertsecrets.pruning.rows import GateFits, PathPoint
-from bertsecrets.results.formatting import counted, metric_label, number, percent, percentage
+from bertsecrets.results.formatting import counted, level_text, metric_label, number, percent
 from bertsecrets.results.views import MeasureView
 
 FACILITATING, INTERFERING, IRRELEVANT, UNDECIDED = "facilitating", "interfering", "irrelevant", "undecided"
@@ -59,7 +59,7 @@ def _frozen_section(view: MeasureView) -> Section | None:
                     "loss": lambda point: number(point.loss),
                 },
                 f"The path: {metric_label(fits.metric)} {number(fits.score)}, loss {number(fits.loss)} with all heads; "
-                f"limits at {percentage(fits.level)}",
+                f"limits at {level_text(fits.level)}",
             )
         )
         blocks.append(

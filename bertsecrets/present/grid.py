@@ -640,7 +640,7 @@ def agreement_table(values: Mapping[str, Array], caption: str, *, layers: bool =
                 f"among the lowest {_TOP} in every seed": (common or "none") if math.isfinite(mean) else MISSING,
             }
         )
-    return Table.of(rows, caption)
+    return Table(list(rows[0]), [list(row.values()) for row in rows], caption)
 
 
 def _within_layers(value_RLH: Array) -> float:

@@ -118,7 +118,10 @@ def comparison(compared: Comparison) -> Section | None:
     rows = [
         [
             bar.name,
-            *map(_with_reach, bar.share_C, bar.error_C),
+            *(
+                f"{percentage(of, 1)} ± {percentage(reach, 1)}"
+                for of, reach in zip(bar.share_C, bar.error_C, strict=True)
+            ),
             percentage(free, 1),
         ]
         for bar, free in zip(bars, free_N, strict=True)
@@ -151,10 +154,6 @@ def _shares(view: MeasureView) -> tuple[Array, Array]:
 
 def _bar(name: str, share_LHC: Array, error_LHC: Array) -> ShareBar:
     return ShareBar(name, *over_seeds(share_LHC[None], error_LHC[None]))
-
-
-def _with_reach(share: float, reach: float) -> str:
-    return f"{percentage(share, 1)} ± {percentage(reach, 1)}"
 
 
 def _highest(share_LH: Array) -> str:

@@ -19,6 +19,7 @@ from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import (
     MISSING,
     counted,
+    level_text,
     listed,
     low_to_high,
     metric_label,
@@ -150,7 +151,7 @@ def guarantee_in_words(pruned: Pruned) -> str:
     return (
         f"{removed if chosen.holds and not chosen.asked else f'With {kept}'}, a loss of "
         f"{metric_label(search.metric)} of {points(search.margin, unit_of(search.metric))} or more "
-        f"{_verdict(pruned)}, at {percentage(search.confidence)} confidence on {examples} "
+        f"{_verdict(pruned)}, at {level_text(search.confidence)} confidence on {examples} "
         f"(observed change {percent(chosen.change)}, a loss above {number(rounded_up(chosen.bound), 1)} ruled out)"
         f"{_needed(pruned)}{lost_most_in_words(pruned.groups)}."
     )
@@ -159,13 +160,24 @@ def guarantee_in_words(pruned: Pruned) -> str:
 def _verdict(pruned: Pruned) -> str:
     """Whether the loss of the shown model, and within classes if tested, is excluded."""
     search, chosen = pruned.search, pruned.chosen
-    if search.class_margin is None:
-        return "is ruled out" if chosen.holds else "is not ruled out"
-    of_class = f"one of {points(search.class_margin)} of accuracy within a class"
-    if chosen.holds:
-        return f"is ruled out, as is {of_class}"
-    # A class may fail although the score passes.
-    return f"is ruled out, {of_class} is not" if chosen.bound < search.margin else "is not ruled out"
+    # A class may fail although the score passes; if the score fails, classes are not told.
+    scored = chosen.holds or (search.class_margin is not None and chosen.bound < search.margin)
+    return ruled_out_in_words(scored, search.class_margin, chosen.holds if scored else None)
+
+
+def ruled_out_in_words(ruled_out: bool, class_margin: float | None, in_classes: bool | None, bound: str = "") -> str:
+    """Whether a loss of the score is excluded, with the bound that is, and one within classes if that was tested.
+
+    >>> ruled_out_in_words(False, None, None), ruled_out_in_words(True, 0.02, False)
+    ('is not ruled out', 'is ruled out, one of 2.0 points of accuracy within a class is not')
+    """
+    text = f"is {'' if ruled_out else 'not '}ruled out{bound}"
+    if class_margin is None or in_classes is None:
+        return text
+    within = f"one of {points(class_margin)} of accuracy within a class"
+    if in_classes == ruled_out:
+        return f"{text}, {'as is' if ruled_out else 'nor is'} {within}"
+    return f"{text}, {within} is{'' if in_classes else ' not'}"
 
 
 def _needed(pruned: Pruned) -> str:
@@ -194,8 +206,8 @@ def search_in_words(search: Search) -> str:
     return (
         f"This is search {search.number} for a smaller model on these "
         f"examples{'' if search.counted else ' as far as is known'}; each search spends two thirds of the remaining "
-        f"error rate, so that all searches have a joint confidence of {percentage(search.confidence)}: this one is "
-        f"tested at {100 * search.level:.4g} %."
+        f"error rate, so that all searches have a joint confidence of {level_text(search.confidence)}: this one is "
+        f"tested at {level_text(search.level)}."
     )
 
 
@@ -271,7 +283,7 @@ def _costs_table(pruned: Pruned) -> Table:
             for batch in batches
         },
         f"change, {unit_of(search.metric)}": lambda point: percent(point.change.value),
-        f"{percentage(search.confidence)} interval": lambda point: low_to_high(
+        f"{level_text(search.confidence)} interval": lambda point: low_to_high(
             100 * point.change.low, 100 * point.change.high, 1
         ),
         "loss": lambda point: number(point.loss),
@@ -310,7 +322,7 @@ def _scores_table(pruned: Pruned) -> Table:
         ["heads kept", *by_score],
         rows,
         f"Change of {metric_label(pruned.search.metric)} in {unit_of(pruned.search.metric)} by score, in parentheses "
-        f"its {percentage(pruned.search.confidence)} interval{random}",
+        f"its {level_text(pruned.search.confidence)} interval{random}",
     )
 
 
@@ -331,7 +343,7 @@ def comparison(compared: Comparison) -> Section | None:
             f"{condition}: {listed(removed)} of {search.heads} heads can be removed in "
             f"{f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} with a loss of "
             f"{metric_label(search.metric)} of {points(search.margin, unit)} or more ruled out at "
-            f"{percentage(search.confidence)} confidence on {examples}{' (0: none)' if '0' in removed else ''}."
+            f"{level_text(search.confidence)} confidence on {examples}{' (0: none)' if '0' in removed else ''}."
         )
         intervals, labels = over_seeds(runs), {point.score: point.label for point in runs[0].points}
         sizes = [kept for points in intervals.values() for kept in points] or [point.kept for point in runs[0].points]

@@ -15,7 +15,7 @@ from bertsecrets.present.figures.style import (
     score_change,
 )
 from bertsecrets.present.presenter import Presenter
-from bertsecrets.present.pruning import kept_classes, lost_most_in_words, search_in_words
+from bertsecrets.present.pruning import kept_classes, lost_most_in_words, ruled_out_in_words, search_in_words
 from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table, table
 from bertsecrets.pruning.rows import Group, Layer, MetricTest, ShrinkSearch, Shrunk, Smaller
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
@@ -23,6 +23,7 @@ from bertsecrets.results.files import copied
 from bertsecrets.results.formatting import (
     MISSING,
     counted,
+    level_text,
     metric_label,
     number,
     p_value,
@@ -102,14 +103,8 @@ def _verdict(smaller: Smaller, search: ShrinkSearch) -> str:
     bound = max((test.bound for test in smaller.tests), key=lambda bound: math.inf if math.isnan(bound) else bound)
     above = f" (one above {number(rounded_up(bound), 1)} is)" if math.isfinite(bound) and not attempt.ruled_out else ""
     loss = points(search.margin, unit_of(smaller.tests[0].metric))
-    text = f"a loss of {loss} or more is {'' if attempt.ruled_out else 'not '}ruled out{above}"
-    if attempt.class_ruled_out is not None and search.class_margin is not None:
-        within = f"one of {points(search.class_margin)} of accuracy within a class"
-        if attempt.class_ruled_out == attempt.ruled_out:
-            text += f", {'as is' if attempt.ruled_out else 'nor is'} {within}"
-        else:
-            text += f", {within} is{'' if attempt.class_ruled_out else ' not'}"
-    return f"{text}{lost_most_in_words(smaller.groups)}"
+    verdict = ruled_out_in_words(attempt.ruled_out, search.class_margin, attempt.class_ruled_out, above)
+    return f"a loss of {loss} or more {verdict}{lost_most_in_words(smaller.groups)}"
 
 
 def attempt_in_words(smaller: Smaller, search: ShrinkSearch) -> str:
@@ -141,7 +136,7 @@ def answer_in_words(shrunk: Shrunk) -> str:
         f"{len(layers) * search.heads} heads and {percentage(neurons / (len(layers) * search.neurons))} of the "
         f"neurons, {'distilled' if search.epochs else 'refitted'} after the cut, is {number(timing.speedup, 2)} times "
         f"as fast at batch {search.batch_size} ({number(timing.whole, 1)} → {number(timing.smaller, 1)} ms) and "
-        f"{number(fastest.timing(1).speedup, 2)} times at batch 1, tested at {percentage(search.confidence)} "
+        f"{number(fastest.timing(1).speedup, 2)} times at batch 1, tested at {level_text(search.confidence)} "
         f"confidence on {counted(search.examples, 'example')}."
     )
 
@@ -289,7 +284,7 @@ def groups_table(shrunk: Shrunk) -> Table:
         "smaller": lambda group: number(group.smaller),
         "change, points": lambda group: f"{group.change:%}",
     }
-    level = f"{percentage(shrunk.search.confidence)} limits, simultaneous over classes and over lengths"
+    level = f"{level_text(shrunk.search.confidence)} limits, simultaneous over classes and over lengths"
     caption = f"Accuracy by class and length, and its change with {level}"
     return table(shrunk.written.groups, columns, caption, folded=True)
 
@@ -323,7 +318,7 @@ def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
         axes.axhline(0, color="black", linewidth=0.6)
         axes.axhline(-100 * search.margin, color="black", linewidth=0.8, linestyle="--")
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        notes = [f"dashed: the margin; bars: limits at {100 * search.level:.4g} %"]
+        notes = [f"dashed: the margin; bars: limits at {level_text(search.level)}"]
         if constants:
             notes.append(f"dotted or below: the majority baseline ({'; '.join(constants)})")
         footnote(figure, "; ".join([*notes, f"n = {search.examples:,}"]))

@@ -13,7 +13,16 @@ from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section, Table, block, name_of, table
-from bertsecrets.results.formatting import MISSING, low_to_high, metric_label, number, p_value, percent, percentage
+from bertsecrets.results.formatting import (
+    MISSING,
+    level_text,
+    low_to_high,
+    metric_label,
+    number,
+    p_value,
+    percent,
+    percentage,
+)
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import LEVEL, MeasureView
 
@@ -194,7 +203,7 @@ def blocking_table(rows: Sequence[Blocked], seeds: int = 1) -> Table:
         "blocked": _what,
         first.metric: lambda row: number(row.score),
         "change, points": lambda row: percent(row.change.value, signed=True),
-        f"{percentage(first.level)} interval": lambda row: low_to_high(
+        f"{level_text(first.level)} interval": lambda row: low_to_high(
             100 * row.change.low, 100 * row.change.high, 1, signed=True
         ),
         "p of a loss": lambda row: p_value(row.p_loss),

@@ -53,22 +53,23 @@ EFFECTS = {
 def numbers_of(run: Run, heads: bool = True) -> Iterator[Mapping[str, Any]]:
     """Every number of a run with the columns of :data:`LONG`, with or without its head table."""
     if heads:
-        yield from _of_heads(run)
+        for row in run.table().table.to_pylist():
+            names = {"experiment": row["measure"], "quantity": row["column"], "key": ""}
+            yield {**row, **names, "seed": run.seed, "n": row["count"]}
     if run.ablation_path.is_file():
         yield from _of_ablation(run)
-    yield from _of_rows(run)
-
-
-def _of_heads(run: Run) -> Iterator[Mapping[str, Any]]:
-    for row in run.table().table.to_pylist():
-        yield {
-            **row,
-            "seed": run.seed,
-            "experiment": row["measure"],
-            "quantity": row["column"],
-            "key": "",
-            "n": row["count"],
-        }
+    for path in sorted((run.folder / FINDINGS).glob("*.parquet")):
+        experiment, _, kind = path.stem.partition(".")
+        keys = key_fields(path)
+        for identity, line in read_lines(run.folder, experiment, kind, run.name):
+            place = {name: line.get(name) for name in ("layer", "head", "verdict")}
+            key = _key(line, [name for name in keys if name not in place])
+            fixed = {**vars(identity), **place, "experiment": experiment, "key": key}
+            for name, value in line.items():
+                if isinstance(value, Mapping):
+                    yield {**fixed, "quantity": f"{kind}/{name}", **value}
+                elif isinstance(value, int | float) and not isinstance(value, bool) and name not in (*keys, *place):
+                    yield {**fixed, "quantity": f"{kind}/{name}", "value": float(value)}
 
 
 def _of_ablation(run: Run) -> Iterator[Mapping[str, Any]]:
@@ -89,22 +90,6 @@ def _of_ablation(run: Run) -> Iterator[Mapping[str, Any]]:
                 }
 
 
-def _of_rows(run: Run) -> Iterator[Mapping[str, Any]]:
-    for path in sorted((run.folder / FINDINGS).glob("*.parquet")):
-        experiment, _, kind = path.stem.partition(".")
-        keys = key_fields(path)
-        for identity, line in read_lines(run.folder, experiment, kind, run.name):
-            place = {name: line.get(name) for name in ("layer", "head", "verdict")}
-            fixed = {**vars(identity), **place, "experiment": experiment}
-            fixed["key"] = _key(line, [name for name in keys if name not in place])
-            # A line for each number and each estimate.
-            for name, value in line.items():
-                if isinstance(value, Mapping):
-                    yield {**fixed, "quantity": f"{kind}/{name}", **value}
-                elif isinstance(value, int | float) and not isinstance(value, bool) and name not in (*keys, *place):
-                    yield {**fixed, "quantity": f"{kind}/{name}", "value": float(value)}
-
-
 def _key(line: Mapping[str, Any], names: Sequence[str]) -> str:
     return " ".join(f"{name}={line[name]}" for name in names if line[name] not in ("", None))
 
@@ -117,11 +102,26 @@ def findings_content(run: Run, report: Report, scores: RunScores) -> dict[str, A
     """
     notes = list(report.notes)
     try:
-        lines = _last(list(numbers_of(run, heads=False)))
+        lines = list(numbers_of(run, heads=False))
     except RecordError as error:
         # The page leaves out an experiment whose rows are damaged, too.
         lines = []
         notes.append(str(error))
+    # Those of the last step of each experiment, of the finished checkpoint if there are any.
+    moments: dict[str, tuple[bool, int]] = {}
+    for line in lines:
+        moment = line["stage"] == CHECKPOINT, line["step"]
+        moments[line["experiment"]] = max(moments.get(line["experiment"], moment), moment)
+    lines = [
+        line
+        for line in lines
+        if (line["stage"] == CHECKPOINT, line["step"]) == moments[line["experiment"]]
+        # A finding has an interval, or is of no head.
+        and (
+            line["quantity"] in EFFECTS
+            or ("/" in line["quantity"] and (line.get("low") is not None or line["layer"] is None))
+        )
+    ]
     return {
         "run": run.name,
         "model": run.model,
@@ -137,24 +137,6 @@ def findings_content(run: Run, report: Report, scores: RunScores) -> dict[str, A
         ],
         "numbers": [{name: _plain(line.get(name)) for name in _FIELDS} for line in lines],
     }
-
-
-def _last(lines: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of the last step of each experiment, of the finished checkpoint if there are any."""
-    moments: dict[str, tuple[bool, int]] = {}
-    for line in lines:
-        moment = line["stage"] == CHECKPOINT, line["step"]
-        moments[line["experiment"]] = max(moments.get(line["experiment"], moment), moment)
-    return [
-        line
-        for line in lines
-        if (line["stage"] == CHECKPOINT, line["step"]) == moments[line["experiment"]]
-        # A finding has an interval, or is of no head.
-        and (
-            line["quantity"] in EFFECTS
-            or ("/" in line["quantity"] and (line.get("low") is not None or line["layer"] is None))
-        )
-    ]
 
 
 def _plain(value: Any) -> Any:

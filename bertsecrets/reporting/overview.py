@@ -32,10 +32,11 @@ from bertsecrets.results.files import copied, on_page
 from bertsecrets.results.formatting import (
     MISSING,
     counted,
+    each_of,
+    level_text,
     listed,
     metric_label,
     number,
-    percentage,
     points,
     upper_first,
     with_limits,
@@ -186,13 +187,12 @@ class DisabledHeads:
         codes = self.layer_verdicts
         if not codes:
             return ""
-        whole = counted(len(codes), LAYER.singular, LAYER.plural)
         needed = sum(code == NEEDED for code in codes.values())
         metric, rows = next(iter(self.layers.items()))
         most = lost_at_most(rows.values())
         if needed or most is None:
-            return needed_in_words(needed, whole)
-        return bound_in_words(f"each of {whole}" if len(codes) > 1 else whole, f"{most}{self._of(metric)}")
+            return needed_in_words(needed, counted(len(codes), LAYER.singular, LAYER.plural))
+        return bound_in_words(each_of(len(codes), LAYER.singular, LAYER.plural), f"{most}{self._of(metric)}")
 
     def _of(self, metric: str) -> str:
         """The metric of a bound, if there are several."""
@@ -208,10 +208,10 @@ class DisabledHeads:
         _, high = joint_limits(row)
         least = f", at least {number(100 * high, 1, signed=True)}" if high < 0 else ""
         cost = f"({number(100 * row['delta'], 1, signed=True)} {unit_of(metric)} of {metric_label(metric)}{least})"
-        if len(needed) == 1:
-            first = f"{HEAD.label_of(row)} is needed {cost}"
-        else:
-            first = f"{needed_in_words(len(needed), self.judged)}, most of all {HEAD.label_of(row)} {cost}"
+        name = HEAD.label_of(row)
+        most_of_all = f", most of all {name}" if len(needed) > 1 else ""
+        verdict = needed_in_words(len(needed), self.judged, "" if most_of_all else name)
+        first = f"{verdict}{most_of_all} {cost}"
         # Simultaneous limits are valid for any subset of the heads.
         others = [row for head, row in self.heads[metric].items() if head not in needed]
         most = lost_at_most(others)
@@ -225,9 +225,7 @@ class DisabledHeads:
     def _cheap_heads(self) -> str:
         """The heads that can each be spared; unless they were disabled together, also the most that any can cost."""
         margin, most, spared, judged = self.any_row["margin"], self.most_lost, len(self.spared), len(self.verdicts)
-        heads = f"{spared:,} of {self.judged}"
-        if spared == judged:
-            heads = f"each of {'the ' * (not self.partial)}{self.judged}" if judged > 1 else self.judged
+        heads = self.each if spared == judged else f"{spared:,} of {self.judged}"
         several = spared > 1 and spared < judged
         metrics = list(map(metric_label, self.heads))
         named = listed(metrics) if len(metrics) <= _NAMED_METRICS else f"each of {len(metrics)} metrics"
@@ -247,19 +245,18 @@ class DisabledHeads:
 
     def _bound(self) -> str:
         """The most that a head can cost, if none is needed and none can be spared."""
-        each = f"each of {self.judged}"
         first = self.any_row["metric"]
         undefined = f"{metric_label(first)} is undefined without some heads"
         for metric, rows in self.heads.items():
             most = self.most_lost if metric == first else lost_at_most(rows.values())
             if most is not None:
-                bound = bound_in_words(each, f"{most} {unit_of(metric)} of {metric_label(metric)}")
+                bound = bound_in_words(self.each, f"{most} {unit_of(metric)} of {metric_label(metric)}")
                 return bound if metric == first else f"{bound}; {undefined}"
         rises = [(row["loss_high_simultaneous"], row["loss_baseline"]) for row in self.first]
         if any(high is None or not baseline for high, baseline in rises):
             return f"no bound for {self.judged}, because {undefined}"
         rise = math.ceil(100 * max(0.0, *(high / baseline for high, baseline in rises)))
-        return f"{each} raises the mean loss by at most {rise:,} %; {undefined}"
+        return f"{self.each} raises the mean loss by at most {rise:,} %; {undefined}"
 
     @property
     def most_lost(self) -> str | None:
@@ -272,6 +269,11 @@ class DisabledHeads:
         heads = counted(len(self.verdicts), "head")
         return f"the {heads} tested" if self.partial else heads
 
+    @property
+    def each(self) -> str:
+        """The same as the subject of a sentence about each of them."""
+        return f"{'each of ' * (len(self.verdicts) > 1)}{self.judged}"
+
     def notes(self) -> list[str]:
         """How verdicts are reached, heads needed by the mean loss, and verdicts by metric where metrics disagree."""
         first = self.any_row
@@ -279,7 +281,7 @@ class DisabledHeads:
         wider = "" if self.excluded is None else ", wider than the bound on any head, which is one-sided"
         notes = [
             f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. Intervals: {together}"
-            f"{percentage(first['level'])}{wider}; verdicts are corrected for {len(self.verdicts):,} heads.",
+            f"{level_text(first['level'])}{wider}; verdicts are corrected for {len(self.verdicts):,} heads.",
             # A head may raise the loss without changing a prediction. Which of the two leads is told in its section.
             *rises_in_words(self.first)[:1],
         ]

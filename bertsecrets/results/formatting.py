@@ -109,6 +109,15 @@ def percentage(share: float, digits: int = 0) -> str:
     return f"{number(100 * share, digits)} %" if math.isfinite(share) else MISSING
 
 
+def level_text(level: float) -> str:
+    """The level of an interval or a test, with as many digits as it has.
+
+    >>> level_text(0.95), level_text(0.975), level_text(1 - 0.05 / 3)
+    ('95 %', '97.5 %', '98.33 %')
+    """
+    return f"{100 * level:.4g} %"
+
+
 def with_error(value: float, stderr: float, digits: int = 3) -> str:
     """A value with its standard error, or only the value if the error is undefined.
 
@@ -194,6 +203,15 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     ('1 relation', '1,200 relations', 'no head', '2 classes')
     """
     return f"no {noun}" if count == 0 else f"1 {noun}" if count == 1 else f"{count:,} {plural or noun + 's'}"
+
+
+def each_of(count: int, noun: str, plural: str = "") -> str:
+    """A count with its noun, as the subject of a sentence about each.
+
+    >>> each_of(6, "head"), each_of(1, "head")
+    ('each of 6 heads', '1 head')
+    """
+    return f"{'each of ' * (count > 1)}{counted(count, noun, plural)}"
 
 
 def are(count: int) -> str:

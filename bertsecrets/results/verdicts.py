@@ -61,13 +61,13 @@ def tally(codes: Iterable[str]) -> Tally:
     return Tally(count[NEEDED], count[DISPENSABLE] + count[BETTER], count[INCONCLUSIVE])
 
 
-def needed_in_words(needed: int, subject: str) -> str:
-    """How many of some heads or layers are needed.
+def needed_in_words(needed: int, subject: str, name: str = "") -> str:
+    """How many of some heads or layers are needed, or that the one with a name is.
 
-    >>> needed_in_words(1, "6 heads")
-    '1 of 6 heads is needed'
+    >>> needed_in_words(1, "6 heads"), needed_in_words(1, "6 heads", "layer 0 · head 2")
+    ('1 of 6 heads is needed', 'layer 0 · head 2 is needed')
     """
-    return f"{needed:,} of {subject} {are(needed)} needed"
+    return f"{name or f'{needed:,} of {subject}'} {are(needed)} needed"
 
 
 def bound_in_words(subject: str, most: str) -> str:

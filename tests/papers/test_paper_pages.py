@@ -249,35 +249,6 @@ def test_an_installed_package_brings_statements_and_a_page(tmp_path: Path, caplo
     assert "theirs_early" not in files()
 
 
-def test_settings_of_the_paper_that_these_runs_do_not_have_are_said(tmp_path: Path) -> None:
-    pages = {name: read_page(page_files()[name]) for name in ("kovaleva2019", "michel2019", "clark2019")}
-    columns = {"previous": by_layer(0.9, 0.2), "same": by_layer(0.01, 0.01), "next": by_layer(0.1, 0.1)}
-    for task, padding, mean_over in (("mrpc", "exclude", "pairs"), ("rte", "kovaleva", "tokens")):
-        measure = {"drift": {"padding": padding}, "offsets": {"mean_over": mean_over}}
-        measured = [("initial", "offsets", columns)]
-        numbers = {"cosine_LH": by_layer(0.9, 0.5), "delta_LH": np.zeros((2, 2)), "measured": measured}
-        make_run(tmp_path / task, task=task, measure=measure, **numbers)
-
-    def sentences(page: str, title: str) -> list[str]:
-        report, _ = pages[page].report(find_runs([str(tmp_path)])[0])
-        section = next(section for section in report.sections if title in section.title)
-        return [text for text in section.paragraphs if text.endswith(" in the paper.")]
-
-    said = "{}: {}={} here{}, {} in the paper."
-    assert sentences("kovaleva2019", "figure 5") == [said.format("Drift", "padding", "exclude", " (mrpc)", "kovaleva")]
-    # Of the numbers of figure 8 those of MRPC and QQP are F1.
-    title = "Single heads disabled"
-    assert sentences("kovaleva2019", "figure 8") == [said.format(title, "metric", "accuracy", " (mrpc)", "f1")]
-    assert sentences("michel2019", "Section 3.2") == [said.format(title, "mode", "uniform", "", "zero")]
-    assert sentences("clark2019", "Section 3.1") == [said.format("Offsets", "mean_over", "pairs", " (mrpc)", "tokens")]
-    # Of two sweeps of a model the paper's counts.
-    trained = {"name": "x", "init": "pretrained", "seed": 1, "folder": str(tmp_path / "mrpc")}
-    folder = make_run(tmp_path / "zero", delta_LH=np.zeros((2, 2)), checkpoint=str(tmp_path / "mrpc"), trained=trained)
-    rows = [{**row, "mode": "zero"} for row in Run.open(folder).ablation_table().rows()]
-    AblationTable.from_rows(rows).write(folder / "ablation.parquet")
-    assert sentences("michel2019", "Section 3.2") == [said.format(title, "mode", "uniform", " (rte)", "zero")]
-
-
 def test_published_numbers_without_a_run_are_named(tmp_path: Path) -> None:
     make_run(tmp_path / "run", cosine_LH=by_layer(0.9, 0.5), delta_LH=np.zeros((2, 2)))
     models = models_in(tmp_path)

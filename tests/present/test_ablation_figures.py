@@ -115,10 +115,12 @@ def test_layers_stay_in_their_own_order() -> None:
 
 
 def test_the_largest_effects_at_the_end_are_named() -> None:
-    rows = [row(0.0, head=head) for head in range(3)]
-    later = [row(delta, head=head, step=10) for head, delta in ((0, -0.3), (2, 0.01))]
-    figure = effect_trajectory(rows, [*({**each, "step": 5} for each in rows), *later], title="t", named=1)
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["layer 0 · head 0"]
+    rows = [row(0.0, head=head) for head in range(7)]
+    later = [row(delta, head=head, step=10) for head, delta in enumerate((-0.3, 0.01, 0.05, 0.0, -0.2, 0.04, -0.1))]
+    figure = effect_trajectory(rows, [*({**each, "step": 5} for each in rows), *later], title="t")
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [
+        f"layer 0 · head {head}" for head in (0, 4, 6, 2, 5)
+    ]
 
 
 def test_groups_carry_their_verdicts() -> None:

@@ -305,7 +305,7 @@ def test_rows_show_value_interval_baseline_and_seeds() -> None:
         IntervalRow("Pearson", math.nan),
     ]
     figure = interval_rows(
-        rows, title="t", unit="score", note="n = 408", reference=None, value="model", baseline="constant", digits=3
+        rows, title="t", unit="score", note="n = 408", reference=None, value="model", baseline="constant"
     )
     assert_legible(figure)
     axes = figure.axes[0]
@@ -319,7 +319,7 @@ def test_rows_show_value_interval_baseline_and_seeds() -> None:
     }
     assert {("o", 0.86, 0), ("s", 0.68, 0), ("o", 0.84, 0), ("o", 0.88, 0), ("o", -0.2, 1), ("s", 0.0, 1)} <= marks
     assert any(list(line.get_xdata()) == [0.82, 0.89] for line in axes.lines), "the interval"
-    assert {"undefined", "0.860", "\N{MINUS SIGN}0.200"} == {t.get_text() for t in axes.texts}
+    assert [text.get_text() for text in axes.texts] == ["undefined"]
     legend = axes.get_legend()
     assert legend is not None
     assert [t.get_text() for t in legend.get_texts()] == ["model", "constant"]

@@ -6,10 +6,6 @@ from bertsecrets.patterns.classes import NAMES, dominant_patterns
 from bertsecrets.present.figures.patterns import ShareBar, pattern_bars, pattern_grid
 
 
-def shares(layers: int = 3, heads: int = 4, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).dirichlet(np.full(len(NAMES), 0.3), (layers, heads))
-
-
 def texts(axes: object) -> list[str]:
     return [each.get_text() for each in axes.texts]  # type: ignore[attr-defined]
 
@@ -38,7 +34,3 @@ def test_a_head_has_the_pattern_of_half_its_maps_or_none() -> None:
     legend = axes.get_legend()
     assert legend is not None
     assert [each.get_text() for each in legend.get_texts()] == ["diagonal", "no pattern in half the maps"]
-
-
-def test_the_grid_of_a_large_model_can_be_drawn() -> None:
-    pattern_grid(shares(12, 16), title="t", note="n").draw_without_rendering()

@@ -58,7 +58,7 @@ def limits_otherwise(low: float, high: float, digits: int = 3, *, signed: bool =
     return "OTHER LIMITS"
 
 
-def needed_otherwise(needed: int, subject: str) -> str:
+def needed_otherwise(needed: int, subject: str, name: str = "") -> str:
     return "A VERDICT"
 
 

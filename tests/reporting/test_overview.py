@@ -130,7 +130,7 @@ def test_where_every_head_can_be_spared_the_title_says_all(tmp_path: Path) -> No
     make_run(tmp_path / "run", delta_LH=DELTA, dispensable_LH=np.ones((2, 3), bool))
     effects = DisabledHeads.of(Run.open(tmp_path / "run"))
     assert effects is not None
-    assert effects.title() == "Each of the 6 heads costs less than 1.0 point of accuracy."
+    assert effects.title() == "Each of 6 heads costs less than 1.0 point of accuracy."
 
 
 def test_a_run_that_judged_some_heads_says_of_how_many(tmp_path: Path) -> None:

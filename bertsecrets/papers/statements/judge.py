@@ -1,6 +1,7 @@
 """Test every statement on every model of the runs."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, get_args
@@ -13,7 +14,7 @@ from bertsecrets.papers.statements.sheet import About, LackingError, Sheet
 from bertsecrets.papers.statements.statement import Statement, check_columns, files, read_statements
 from bertsecrets.papers.statements.test import Finding, Reading
 from bertsecrets.reporting.runs import FinishedRun
-from bertsecrets.results.formatting import p_value
+from bertsecrets.results.formatting import level_text, p_value
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.statistics.corrections import corrected
 
@@ -35,7 +36,9 @@ def counted(verdicts: Sequence[str]) -> list[str]:
     ['2 hold of this model', '1 cannot be told']
     """
     counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
-    return [f"{number} {verdict if number == 1 else _plural(verdict)}" for verdict, number in counts.items()]
+    # The verb of each verdict comes first.
+    plural = {verdict: re.sub(r"^(do)es|^(\w+)s\b", r"\1\2", verdict) for verdict in counts}
+    return [f"{number} {verdict if number == 1 else plural[verdict]}" for verdict, number in counts.items()]
 
 
 def tallied(verdicts: Sequence[tuple[str, bool]]) -> str:
@@ -47,12 +50,11 @@ def tallied(verdicts: Sequence[tuple[str, bool]]) -> str:
     >>> tallied([("holds", False), ("does not hold", False), ("holds", True)])
     'Of 2 published statements: 1 holds; 1 does not hold. Of 1 more that a number can confirm but not refute: 1 holds.'
     """
-    both, one = ([verdict for verdict, one_sided in verdicts if one_sided is side] for side in (False, True))
-    parts = [f"Of {len(both)} published statement{'s' * (len(both) != 1)}: {'; '.join(counted(both))}."] if both else []
-    more = " more" if both else f" published statement{'s' * (len(one) != 1)}"
-    parts += (
-        [f"Of {len(one)}{more} that a number can confirm but not refute: {'; '.join(counted(one))}."] if one else []
-    )
+    parts: list[str] = []
+    for side, end in ((False, ""), (True, " that a number can confirm but not refute")):
+        if some := [verdict for verdict, one_sided in verdicts if one_sided is side]:
+            what = "more" if parts else f"published statement{'s' * (len(some) != 1)}"
+            parts.append(f"Of {len(some)} {what}{end}: {'; '.join(counted(some))}.")
     return " ".join(parts)
 
 
@@ -67,14 +69,9 @@ def expected_false(numbers: Sequence[tuple[float, bool]]) -> str:
     """
     over, of_one = (sum(p <= LEVEL for p, over_seeds in numbers if over_seeds is family) for family in (True, False))
     return (
-        f"Expected false discoveries at a rate of {LEVEL:.0%}: up to {LEVEL * over:.1f} of {over} significant "
+        f"Expected false discoveries at a rate of {level_text(LEVEL)}: up to {LEVEL * over:.1f} of {over} significant "
         f"number{'s' * (over != 1)} over seeds and {LEVEL * of_one:.1f} of {of_one} of single models."
-    ).replace("5%", "5 %")
-
-
-def _plural(verdict: str) -> str:
-    verb, *rest = verdict.split(" ")
-    return " ".join(["do" if verb == "does" else verb.removesuffix("s"), *rest])
+    )
 
 
 EMBEDDINGS = "sentence_embeddings"
@@ -371,7 +368,10 @@ def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
         return replace(cell, reason=f"The number is undefined in these runs{shown_detail}.")
     if not math.isfinite(finding.p_value):
         return replace(cell, reason="The uncertainty of the number is unknown.")
-    verdict, reason = _verdict(statement, finding, p)
+    holds = statement.test.holds(finding.value)
+    # Why a significant number decides nothing.
+    reason = statement.test.doubt(finding) if holds else statement.one_sided
+    verdict = UNTOLD if reason or not p <= LEVEL else HOLDS if holds else FAILS
     if p > LEVEL:
         why = (
             "The interval includes the threshold"
@@ -382,52 +382,3 @@ def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
     if not cell.over_seeds:
         verdict = {HOLDS: HOLDS_HERE, FAILS: FAILS_HERE}.get(verdict, verdict)
     return replace(cell, verdict=verdict, reason=reason)
-
-
-def _verdict(statement: Statement, finding: Finding, p: float) -> tuple[str, str]:
-    """The verdict from a number and its p-value, and, if it is undecided although significant, the reason."""
-    if not p <= LEVEL:
-        return UNTOLD, ""
-    if statement.test.holds(finding.value):
-        doubt = statement.test.doubt(finding)
-        return (UNTOLD, doubt) if doubt else (HOLDS, "")
-    return (UNTOLD, statement.one_sided) if statement.one_sided else (FAILS, "")
-
-
-def depends_on(entry: Entry) -> list[str]:
-    """Sentences on whether a statement depends on the model, the task or the seed; only if both verdicts are
-    significant.
-    """
-    sentences = []
-    if entry.verdict == DIFFERS:
-        here = _contrast(entry.where(HOLDS, HOLDS_HERE), entry.where(FAILS, FAILS_HERE), "subject")
-        sentences.append(f"These models differ, but with single seeds the reason is unclear: {here}.")
-    yes, no = entry.where(HOLDS), entry.where(FAILS)
-    for name, of in (("task", "model"), ("model", "task")):
-        for common in sorted({getattr(cell, of) for cell in yes} & {getattr(cell, of) for cell in no}):
-            held, failed = ([cell for cell in cells if getattr(cell, of) == common] for cells in (yes, no))
-            sentences.append(f"It depends on the {name} ({common}): {_contrast(held, failed, name)}.")
-    if yes and no and not sentences:
-        sentences.append(
-            f"It depends on the model or the task (these runs do not show which): {_contrast(yes, no, 'subject')}."
-        )
-    for cell in entry.cells:
-        readings = () if cell.finding is None or len(cell.finding.readings) < 2 else cell.finding.readings
-        alone = [entry.statement.test.judge([reading]) for reading in readings]
-        verdicts = [_verdict(entry.statement, finding, finding.p_value)[0] for finding in alone]
-        if HOLDS in verdicts and FAILS in verdicts:
-            sentences.append(
-                f"It depends on the seed ({cell.subject}): {verdicts.count(HOLDS)} of {len(verdicts)} seeds show on "
-                f"their own that it holds, {verdicts.count(FAILS)} that it does not (not corrected for multiple "
-                "comparisons)."
-            )
-    return sentences
-
-
-def _contrast(yes: Sequence[Cell], no: Sequence[Cell], name: str) -> str:
-    """Where a statement holds and where it does not, with the numbers; cells are labelled by the field ``name``."""
-    holds, fails = (
-        ", ".join(f"{getattr(cell, name)} ({cell.finding.value:.3g})" for cell in cells if cell.finding)
-        for cells in (yes, no)
-    )
-    return f"it {HOLDS} for {holds} and {FAILS} for {fails}".replace("(-", "(\N{MINUS SIGN}")

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy import stats
 
-from bertsecrets.measures.linguistic.columns import BEYOND, MEAN
-from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.papers.lines import Line
 from bertsecrets.papers.statements.sheet import (
     UNLIMITED,
@@ -36,13 +34,12 @@ from bertsecrets.papers.statements.test import (
     mean_of,
     reliability,
 )
-from bertsecrets.present.grid import highest
 from bertsecrets.pruning.experiment import SHUT, CausalGates
 from bertsecrets.pruning.experiment import Pruning as Experiment
 from bertsecrets.pruning.rows import CONTROLS, REVERSED, GateFits, PathPoint, Pruned
 from bertsecrets.pruning.scores import score_label
 from bertsecrets.reporting.runs import FinishedRun
-from bertsecrets.results.formatting import head_label
+from bertsecrets.results.formatting import head_label, level_text
 from bertsecrets.results.scores import FISHER, LEVEL
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import Settings
@@ -86,10 +83,17 @@ class Mean(SizeTest, SumTest):
 
     def reading(self, sheet: Sheet) -> Reading:
         grid, detail = self.total(sheet), ""
-        rival = self._rival(sheet) if self.highest_of else ""
-        for column in (*listed(self.minus), *filter(None, [rival])):
+        for column in listed(self.minus):
             grid = grid.minus(sheet.grid(column))
-            detail = f"highest other: {rival.partition('/')[2]}" if rival else ""
+        if self.highest_of:
+            ours = {*listed(self.column), *self.without}
+            others = {name: sheet.grid(name) for name in sheet.columns(self.highest_of) if name not in ours}
+            means = {name: self._over(self.layers, of, np.isfinite(of.value_LH))[0] for name, of in others.items()}
+            rival = max((name for name in means if math.isfinite(means[name])), key=means.__getitem__, default="")
+            if not rival:
+                settings = settings_for(listed(self.column)[0], sheet.about)
+                raise LackingError(f"columns {self.highest_of}… to compare with", settings)
+            grid, detail = grid.minus(others[rival]), f"highest other: {rival.partition('/')[2]}"
         counted_LH = np.isfinite(grid.value_LH)
         if self.where is not None:
             counted_LH &= sheet.grid(self.where.column).value_LH > self.where.above
@@ -106,19 +110,6 @@ class Mean(SizeTest, SumTest):
         """The mean over the counted heads of some layers, and its standard error."""
         rows = layers_of(layers, grid.value_LH)
         return mean_of(*(of_LH[rows][counted_LH[rows]] for of_LH in (grid.value_LH, grid.stderr_LH)))
-
-    def _rival(self, sheet: Sheet) -> str:
-        """The column with the highest mean among the others with the same prefix."""
-        means = {}
-        for name in sorted(set(sheet.columns(self.highest_of)) - {*listed(self.column), *self.without}):
-            grid = sheet.grid(name)
-            mean, _ = self._over(self.layers, grid, np.isfinite(grid.value_LH))
-            if math.isfinite(mean):
-                means[name] = mean
-        if not means:
-            settings = settings_for(listed(self.column)[0], sheet.about)
-            raise LackingError(f"columns {self.highest_of}… to compare with", settings)
-        return max(means, key=means.__getitem__)
 
 
 class ExtremeLayers(SumTest):
@@ -313,22 +304,18 @@ class Correlation(SizeTest):
     def joins(self) -> str:
         return self.between or ""
 
-    def _of_two(self, sheet: Sheet) -> Reading:
-        first, second = (self._counted(sheet.grid(column)) for column in self.columns)
-        correlation = rank_correlation(first.value_LH, second.value_LH)
-        correlation = correlation.claim if self.within_layers else correlation
-        stderr = (correlation.high - correlation.low) / (2 * REACH)
-        attenuation = math.sqrt(reliability(first) * reliability(second))
-        count = max(first.count, second.count)
-        detail = f"{correlation.count} heads"
-        return self.sized(Reading(correlation.rho, stderr, count, detail, attenuation, limits=_OF_CORRELATIONS))
-
     def reading(self, sheet: Sheet) -> Reading:
         return self.joint_reading([[sheet]])
 
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
         if self.between is None:
-            return self._of_two(groups[0][0])
+            first, second = (self._counted(groups[0][0].grid(column)) for column in self.columns)
+            correlation = rank_correlation(first.value_LH, second.value_LH)
+            correlation = correlation.claim if self.within_layers else correlation
+            stderr = (correlation.high - correlation.low) / (2 * REACH)
+            attenuation = math.sqrt(reliability(first) * reliability(second))
+            count, detail = max(first.count, second.count), f"{correlation.count} heads"
+            return self.sized(Reading(correlation.rho, stderr, count, detail, attenuation, limits=_OF_CORRELATIONS))
         grids_G = [[sheet.grid(self.column) for sheet in group] for group in groups]
         count = max(grid.count for grids in grids_G for grid in grids)
         value_GLH = np.stack([np.mean([grid.value_LH for grid in grids], axis=0) for grids in grids_G])
@@ -390,36 +377,6 @@ class TestedHeads(Test):
         passed = int((p_LH <= LEVEL).sum())
         detail = f"best: {head_label(int(head[0]), int(head[1]))}"
         return Reading(float(passed), math.nan, count, detail, p_value=float(np.nanmin(p_LH)) if passed else 1.0)
-
-
-class Linked(Test):
-    """Mean over kinds of linked words of the share of a head's attention to them that is not explained by position.
-
-    For each kind, the head that attends most to such words is used. The share is its mean attention to them minus that
-    to other words at the same distance, divided by the former.
-
-    Args:
-        pairs: The kinds of linked words; kinds without examples are ignored.
-    """
-
-    pairs: list[str] = Field(min_length=1, description="a list of kinds of linked words")
-
-    def reading(self, sheet: Sheet) -> Reading:
-        shares, errors, count = [], [], 0
-        for pair in self.pairs:
-            try:
-                weight, mean, beyond = (sheet.grid(f"{TokenToToken.name}/{pair}{end}") for end in ("", MEAN, BEYOND))
-            except LackingError:
-                continue
-            if np.isfinite(weight.value_LH).any():
-                head = highest(weight.value_LH)
-                if math.isfinite(beyond.value_LH[head]) and mean.value_LH[head] > 0:
-                    shares.append(beyond.value_LH[head] / mean.value_LH[head])
-                    errors.append(beyond.stderr_LH[head] / mean.value_LH[head])
-                    count = max(count, beyond.count)
-        if not shares:
-            raise LackingError("attention between such words", settings_for(TokenToToken.name, sheet.about))
-        return Reading(float(np.mean(shares)), float(np.mean(errors)), count, f"{len(shares)} kinds of links")
 
 
 class Found(Test):
@@ -566,7 +523,7 @@ class Pruning(Test):
         if self._distance(run, kept) > _FARTHEST:
             raise LackingError(
                 f"pruning in the order of {score_label(self.order)} with {100 * self.share:g} % of the heads removed "
-                f"({_FARTHEST:.0%} more or less)",
+                f"({level_text(_FARTHEST)} more or less)",
                 settings,
             )
         (value, error), *others = (_change(run, kept, order) for order in orders)
@@ -683,7 +640,7 @@ def _score(run: FinishedRun) -> tuple[str, float, float, int]:
 
 KINDS: dict[str, type[Test]] = {
     re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind
-    for kind in (Mean, ExtremeLayers, Share, SomeHead, Correlation, TestedHeads, Linked, Found, Pruning, Score)
+    for kind in (Mean, ExtremeLayers, Share, SomeHead, Correlation, TestedHeads, Found, Pruning, Score)
 }
 """The package's kinds of tests by name; statements of installed packages can also use their own
 (``package.module.Class``).

@@ -16,11 +16,13 @@ from bertsecrets.ablation.rows import Disabling
 from bertsecrets.attention.modes import mode_names
 from bertsecrets.importance.gradient import MaskedLMGradient
 from bertsecrets.measures.clusters.measure import Clusters
-from bertsecrets.measures.linguistic.columns import RANDOM
+from bertsecrets.measures.linguistic.columns import BEYOND, MEAN, RANDOM
+from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.measures.role_rows import judged_relations, voita_roles
 from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import ANY_MODEL, model_settings, text_settings, view_before
+from bertsecrets.present.grid import highest
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
@@ -359,14 +361,34 @@ def _beyond_distance(sheet: Sheet) -> Grid:
     return Grid(value_LH, stderr_LH, max(view.count(name) for name in baselines), tests=len(baselines))
 
 
+_LINKS = ("verb_to_subject", "subject_to_verb", "noun_to_pronoun", "pronoun_to_noun")
+
+
+def _beyond_share(sheet: Sheet) -> Grid:
+    shares, errors, count = [], [], 0
+    for pair in _LINKS:
+        weight, mean, beyond = (sheet.found(f"{TokenToToken.name}/{pair}{end}") for end in ("", MEAN, BEYOND))
+        if weight and mean and beyond and np.isfinite(weight.value_LH).any():
+            head = highest(weight.value_LH)
+            if math.isfinite(beyond.value_LH[head]) and mean.value_LH[head] > 0:
+                shares.append(beyond.value_LH[head] / mean.value_LH[head])
+                errors.append(beyond.stderr_LH[head] / mean.value_LH[head])
+                count = max(count, beyond.count)
+    if not shares:
+        raise LackingError("attention between such words", settings_for(TokenToToken.name, sheet.about))
+    return Grid(np.array([shares]), np.array([errors]), count)
+
+
 MADE: dict[str, Callable[[Sheet], Grid]] = {
     "place/layer": _layer,
     f"{VoitaRoles.name}/has_role": _has_role,
     f"{VoitaRoles.name}/beyond_distance": _beyond_distance,
+    f"{TokenToToken.name}/beyond_share": _beyond_share,
 }
-"""Derived columns: the layer of each head; 1 if it has a role of Voita et al. (2019), else 0; and the largest share of
-a syntactic relation's pairs, over relations and directions, minus that of their most frequent distance, which is
-treated as known.
+"""Derived columns: the layer of each head; 1 if it has a role of Voita et al. (2019), else 0; the largest share of a
+syntactic relation's pairs, over relations and directions, minus that of their most frequent distance, which is treated
+as known; and, instead of heads, for each kind of words linked by syntax the head that attends most to them: its mean
+attention beyond that to other words at the same distance, divided by the former.
 """
 
 
@@ -407,12 +429,6 @@ def _third(layers: int) -> int:
     return max(1, layers // 3)
 
 
-def _five_of_twelve(layers: int) -> Sequence[int]:
-    # Layers 6 to 10 of 12 in the paper's numbering.
-    first = round(5 * layers / 12)
-    return range(first, max(first + 1, round(10 * layers / 12)))
-
-
 LAYER_SETS: dict[str, Callable[[int], Sequence[int]]] = {
     "all": range,
     "first": lambda layers: range(1),
@@ -429,7 +445,10 @@ LAYER_SETS: dict[str, Callable[[int], Sequence[int]]] = {
     "all_but_last": lambda layers: range(max(1, layers - 1)),
     "all_but_last_two": lambda layers: range(max(1, layers - 2)),
     "all_but_first_two": lambda layers: range(min(2, layers - 1), layers),
-    "five_of_twelve": _five_of_twelve,
+    # Layers 6 to 10 of 12 in the paper's numbering.
+    "five_of_twelve": lambda layers: range(
+        round(5 * layers / 12), max(round(5 * layers / 12) + 1, round(10 * layers / 12))
+    ),
 }
 """Sets of layers by relative depth: a model's number of layers -> the layers of the set, from 0."""
 

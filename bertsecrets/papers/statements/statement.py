@@ -202,16 +202,13 @@ def shipped_columns() -> dict[str, tuple[str, ...]]:
     }
     depends_on_data = (Dependency,)
     for name, maker in shipped_measures().items():
-        columns[name] = () if maker.func in depends_on_data else _columns_of(maker.func)
+        kind: Any = maker.func
+        fixed = () if kind in depends_on_data else inspect.getattr_static(kind, "columns", None)
+        if not isinstance(fixed, tuple):
+            try:
+                # Columns that only depend on the model's size can be read from a measure for one head.
+                fixed = () if isinstance(fixed, property) else kind(1, 1).columns
+            except TypeError:
+                fixed = ()
+        columns[name] = tuple(column.name for column in fixed)
     return columns
-
-
-def _columns_of(kind: Any) -> tuple[str, ...]:
-    fixed = inspect.getattr_static(kind, "columns", None)
-    if not isinstance(fixed, tuple):
-        try:
-            # Columns that only depend on the model's size can be read from a measure for one head.
-            fixed = () if isinstance(fixed, property) else kind(1, 1).columns
-        except TypeError:
-            fixed = ()
-    return tuple(column.name for column in fixed)

@@ -30,7 +30,7 @@ from bertsecrets.present.figures.style import (
     step_axis,
 )
 from bertsecrets.results.components import KINDS, Row
-from bertsecrets.results.formatting import number, percentage
+from bertsecrets.results.formatting import level_text, number
 from bertsecrets.results.verdicts import (
     BETTER,
     COLOURS,
@@ -46,8 +46,8 @@ from bertsecrets.task_heads import unit_of
 
 Array = NDArray[np.float64]
 
-_NAMED = 6
-"""Number of labelled variants at each end."""
+_NAMED, _COLOURED = 6, 5
+"""Number of labelled variants at each end, and of coloured ones during training."""
 
 
 def _axis(rows: Sequence[Row]) -> str:
@@ -129,8 +129,8 @@ def effects_in_order(rows: Sequence[Row], *, title: str) -> Figure:
     missing = len(rows) - len(order)
     undefined = f"; not drawn: {missing} without a defined score" if missing else ""
     note = (
-        f"bars: simultaneous {100 * rows[0]['level']:g} % intervals; red: {WORDS[NEEDED]}, dark blue: {WORDS[BETTER]}, "
-        f"pale blue: {WORDS[DISPENSABLE]}, grey: {WORDS[INCONCLUSIVE]}; {_count(rows)}{undefined}"
+        f"bars: simultaneous {level_text(rows[0]['level'])} intervals; red: {WORDS[NEEDED]}, dark blue: "
+        f"{WORDS[BETTER]}, pale blue: {WORDS[DISPENSABLE]}, grey: {WORDS[INCONCLUSIVE]}; {_count(rows)}{undefined}"
     )
     height = max(2.4, 0.2 * len(rows) + 1.6) if few else 4.2
     labels = (_axis(order), "") if few else (f"{len(order)} variants, most harmful first", _axis(order))
@@ -181,7 +181,7 @@ def spared_curve(spared: Spared, curve: Sequence[SparedAt], *, title: str, count
     note = f"the bound is pointwise for each margin; {sample_size(count)}"
     with chart(5.6, 3.6, title, *labels, note) as (figure, axes):
         axes.fill_between(margin_M, 0, at_least_M, color=COLOURS[DISPENSABLE][0], linewidth=0)
-        axes.plot(margin_M, at_least_M, color=MARKS[BETTER], label=f"at least ({percentage(spared.level)} confidence)")
+        axes.plot(margin_M, at_least_M, color=MARKS[BETTER], label=f"at least ({level_text(spared.level)} confidence)")
         axes.plot(margin_M, each_M, "--", color=QUIET, label="can each be spared")
         if spared.margin is not None:
             axes.axvline(100 * spared.margin, color="black", linewidth=0.8, linestyle=":")
@@ -193,13 +193,12 @@ def spared_curve(spared: Spared, curve: Sequence[SparedAt], *, title: str, count
     return figure
 
 
-def effect_trajectory(rows: Sequence[Row], history: Sequence[Row], *, title: str, named: int = 5) -> Figure:
+def effect_trajectory(rows: Sequence[Row], history: Sequence[Row], *, title: str) -> Figure:
     """The effect of each variant during training; variants with the largest final effect are coloured.
 
     Args:
         rows: The variants.
         history: Their rows at the training steps, possibly with other variants.
-        named: Number of variants to colour and label.
     """
     steps, names = sorted({row["step"] for row in history}), _labels(rows)
     variants = [row["variant"] for row in rows]
@@ -208,7 +207,7 @@ def effect_trajectory(rows: Sequence[Row], history: Sequence[Row], *, title: str
         if row["variant"] in variants:
             point_TV[steps.index(row["step"]), variants.index(row["variant"])] = 100 * row["delta"]
     last_V = np.nan_to_num(np.abs(point_TV[-1]))
-    largest = [int(i) for i in np.argsort(-last_V, kind="stable")[: min(named, len(ACCENTS), len(names))]]
+    largest = [int(i) for i in np.argsort(-last_V, kind="stable")[:_COLOURED]]
     note = f"grey: the other {len(names) - len(largest)}; {_count(rows)}"
     with chart(PAGE_WIDTH, 3.8, title, "", _axis(rows), note, grid="y") as (figure, axes):
         for i in range(len(names)):

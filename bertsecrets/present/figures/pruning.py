@@ -19,7 +19,7 @@ from bertsecrets.present.figures.style import (
 )
 from bertsecrets.pruning.rows import CONTROLS
 from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.formatting import percentage
+from bertsecrets.results.formatting import level_text
 from bertsecrets.statistics.replicates import Interval
 
 Array = NDArray[np.float64]
@@ -81,7 +81,7 @@ def pruning_curves(
     """
     names = sorted(dict.fromkeys(point.name for point in points), key=lambda name: name in CONTROLS)
     notes = [
-        "" if bands is False else f"band{'s' * bool(bands)}: {percentage(level)} interval over {over}",
+        "" if bands is False else f"band{'s' * bool(bands)}: {level_text(level)} interval over {over}",
         "" if margin is None else "dashed: the margin",
         "" if marked is None else "dotted: the smallest model that passed its test",
         sample_size(count),

@@ -14,7 +14,6 @@ from bertsecrets.present.figures.style import (
     chart,
     row_names,
 )
-from bertsecrets.results.formatting import number
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,6 @@ def interval_rows(
     limits: tuple[float, float] | None = None,
     value: str = "",
     baseline: str = "",
-    digits: int | None = None,
 ) -> Figure:
     """A dot with its interval for each row, the first at the top.
 
@@ -59,10 +57,9 @@ def interval_rows(
         reference: Where to draw a vertical line; None for none.
         limits: Ends of the x axis; None for automatic.
         value, baseline: Legend labels of dots and hollow squares.
-        digits: Decimals of the numbers printed above the dots; None to print none.
     """
     names, lines = row_names([row.name for row in rows])
-    height = max(0.28 if digits is None else 0.42, 0.17 * lines)
+    height = max(0.28, 0.17 * lines)
     with chart(PAGE_WIDTH, height * len(rows) + 1.7, title, unit, "", note, grid="x") as (figure, axes):
         if reference is not None:
             axes.axvline(reference, color=QUIET, linewidth=0.8)
@@ -76,9 +73,6 @@ def interval_rows(
                 axes.text(
                     0.01, y, "undefined", va="center", fontsize=SMALL, color=QUIET, transform=axes.get_yaxis_transform()
                 )
-            elif digits is not None:
-                text = number(row.value, digits)
-                axes.annotate(text, (row.value, y), (0, 6), textcoords="offset points", ha="center", fontsize=SMALL)
         axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.margins(x=0.08)

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bertsecrets.present.figures.style import (
     ACCENTS,
@@ -52,7 +51,7 @@ def head_scatter(panels: Sequence[ScatterPanel], *, title: str, x_label: str, y_
 
 
 def head_space(
-    points_N2: ArrayLike, classes: Mapping[str, Sequence[str]], *, title: str, note: str, heads: int | None = None
+    points_N2: ArrayLike, classes: Mapping[str, Sequence[str]], *, title: str, note: str, heads: int
 ) -> Figure:
     """The same points by layer and for each classification, coloured by class; heads without a common class are small
     and grey.
@@ -62,15 +61,13 @@ def head_space(
         classes: Title of a panel -> class of each head; a dash for none.
         title: What the figure shows.
         note: Footnote.
-        heads: Heads per layer; None to omit the panel by layer.
+        heads: Heads per layer.
     """
     points = np.asarray(points_N2, np.float64)
-    panels = [*(["by layer"] if heads is not None else []), *classes]
-    columns = min(len(panels), 2)
-    size = (PAGE_WIDTH + 1.0 if columns > 1 else 5.6, 3.6)
     with house_style():
-        figure, axes_N = titled_panels(panels, columns, size, title, margin=0.8, shared=False)
-        for axes, class_N in zip(axes_N[len(axes_N) - len(classes) :], classes.values(), strict=True):
+        panels, size = ["by layer", *classes], (PAGE_WIDTH + 1.0, 3.6)
+        figure, axes_N = titled_panels(panels, 2, size, title, margin=0.8, shared=False)
+        for axes, class_N in zip(axes_N[1:], classes.values(), strict=True):
             labels = np.asarray(class_N)
             common = [label for label, _ in Counter(sorted(labels[labels != MISSING])).most_common(len(ACCENTS))]
             rest_N = ~np.isin(labels, common)
@@ -83,24 +80,17 @@ def head_space(
             axes.legend(
                 frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize=6.5, borderaxespad=0.4
             )
+        middle, reach = (points.min(axis=0) + points.max(axis=0)) / 2, np.ptp(points, axis=0).max() * 0.56 or 1.0
         for axes in axes_N:
-            _bare(axes, points)
-        if heads is not None:
-            layer_N = np.arange(len(points)) // heads
-            colours = layer_colours(int(layer_N.max()) + 1)[1]
-            axes_N[0].scatter(points[:, 0], points[:, 1], c=[colours[layer] for layer in layer_N], s=22, linewidths=0)
-            layer_bar(figure, axes_N[:1], len(colours))
+            # No ticks, because only distances have a meaning.
+            limits = zip(middle - reach, middle + reach, strict=True)
+            axes.set(xticks=[], yticks=[], **dict(zip(("xlim", "ylim"), limits, strict=True)))
+            axes.set_aspect("equal", adjustable="box")
+            for spine in axes.spines.values():
+                spine.set_visible(True)
+        layer_N = np.arange(len(points)) // heads
+        colours = layer_colours(int(layer_N.max()) + 1)[1]
+        axes_N[0].scatter(points[:, 0], points[:, 1], c=[colours[layer] for layer in layer_N], s=22, linewidths=0)
+        layer_bar(figure, axes_N[:1], len(colours))
         footnote(figure, note)
     return figure
-
-
-def _bare(axes: Axes, points: NDArray[np.float64]) -> None:
-    """Axes without ticks, because only distances have a meaning."""
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.set_aspect("equal", adjustable="box")
-    middle, reach = (points.min(axis=0) + points.max(axis=0)) / 2, np.ptp(points, axis=0).max() * 0.56 or 1.0
-    axes.set_xlim(middle[0] - reach, middle[0] + reach)
-    axes.set_ylim(middle[1] - reach, middle[1] + reach)
-    for spine in axes.spines.values():
-        spine.set_visible(True)

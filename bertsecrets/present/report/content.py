@@ -166,22 +166,6 @@ class Table:
             if len(row) != len(self.header):
                 raise ValueError(f"Table '{self.caption}': a row of {len(row)} cells under {len(self.header)} headings")
 
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, str]], caption: str = "") -> "Table":
-        """A table from the cells of each row by heading.
-
-        Raises:
-            ValueError: If a row has other headings than the first.
-
-        >>> Table.of([{"head": "layer 0 · head 1", "cosine": "0.412"}])
-        Table(header=['head', 'cosine'], rows=[['layer 0 · head 1', '0.412']], caption='', folded=False, links=())
-        """
-        header = list(rows[0]) if rows else []
-        for row in rows:
-            if row.keys() != set(header):
-                raise ValueError(f"Table '{caption}': a row with the headings {list(row)}, expected {header}")
-        return cls(header, [[row[heading] for heading in header] for row in rows], caption)
-
 
 @dataclass(frozen=True)
 class FigureBlock:
@@ -237,19 +221,6 @@ class ViewerExample:
 
 
 @dataclass(frozen=True)
-class HeadHistory:
-    """One number of every head at the stages of training.
-
-    Args:
-        label: What it is, e.g. ``"Drift: cosine similarity"``.
-        values: Name of a stage, as in :class:`ViewerExample`, -> its numbers ``[layers, heads]``.
-    """
-
-    label: str
-    values: Mapping[str, ArrayLike]
-
-
-@dataclass(frozen=True)
 class HeadViewer:
     """Attention maps that the reader selects by example, layer, head and stage.
 
@@ -257,14 +228,12 @@ class HeadViewer:
         examples: The examples, most informative first: if the page grows too large, the last ones are left out.
         start: The ``(layer, head)`` shown at first.
         heads: A table by whose columns the reader colours heads; None for the page's own table of all heads.
-        histories: Numbers that follow the reader from stage to stage.
         answers: For a head, a sentence on what the model answers with and without it.
     """
 
     examples: Sequence[ViewerExample]
     start: tuple[int, int] = (0, 0)
     heads: HeadsTogether | None = None
-    histories: Sequence[HeadHistory] = ()
     answers: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
@@ -507,7 +476,9 @@ class Report:
         titles: dict[str, list[str]] = {}
         for _, title, command in sorted(ranked, key=itemgetter(0)):
             titles.setdefault(command, []).append(title)
-        return [NextStep("; ".join(settled), command) for command, settled in titles.items()][:_MOST_STEPS]
+        # Questions end with their mark.
+        settled = {command: re.sub(r"([?.]);", r"\1", "; ".join(names)) for command, names in titles.items()}
+        return [NextStep(words, command) for command, words in settled.items()][:_MOST_STEPS]
 
     @property
     def lead(self) -> list[str]:
