@@ -37,7 +37,8 @@ from bertsecrets.attention.gates import gated
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.attention.watch import watch
 from bertsecrets.cli.command_line import limit_kept_products
-from bertsecrets.cli.settings import MeasureSection, read_settings
+from bertsecrets.cli.settings import read_settings
+from bertsecrets.cli.targets import make
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task, task_from_config
@@ -260,9 +261,7 @@ def measures_of(names: Sequence[str], model: nn.Module, frames: Path | None) -> 
     measures = []
     for name in names:
         target = {key: value for key, value in sections[name].items() if key not in WatchKeys.model_fields}
-        measures.append(
-            MeasureSection(name, target, WatchKeys(every_n_validations=1)).build(encoder.num_layers, encoder.num_heads)
-        )
+        measures.append(make(target, num_layers=encoder.num_layers, num_heads=encoder.num_heads))
     return measures
 
 

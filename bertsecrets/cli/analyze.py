@@ -202,8 +202,8 @@ def _without_origin(settings: AnalyzeSettings) -> AnalyzeSettings:
         UserError: If no other measure remains, or ``compare_with`` asks for that model.
     """
     keys = settings.keys
-    compared = [section.name for section in settings.measures if Need.REFERENCE in section.build(1, 1).needs]
-    kept = tuple(section for section in settings.measures if section.name not in compared)
+    compared = [name for name, one in settings.measures.items() if Need.REFERENCE in one.make(1, 1).needs]
+    kept = {name: one for name, one in settings.measures.items() if name not in compared}
     unknown = f"The pretrained model of '{keys.checkpoint}' is unknown"
     known = "name it with model=<name>, or another model with reference=<folder>"
     if INITIAL in keys.compare_with:
@@ -232,7 +232,7 @@ def embedder_settings(settings: AnalyzeSettings) -> AnalyzeSettings | None:
         return None
     callbacks = dict(settings.callbacks)
     kinds: dict[str, Any] = {name: load_target(f"analysis.{name}", section) for name, section in callbacks.items()}
-    only_drift = [measure.name for measure in settings.measures] == ["drift"] and settings.keys.reference is None
+    only_drift = [*settings.measures] == ["drift"] and settings.keys.reference is None
     if only_drift and {*kinds.values()} <= {CaptureAnalysis}:
         # The default measures compare with a pretrained model, which such a folder does not name.
         callbacks["disable"] = {"_target_": f"{DisableAnalysis.__module__}.{DisableAnalysis.__name__}"}
@@ -251,7 +251,7 @@ def embedder_settings(settings: AnalyzeSettings) -> AnalyzeSettings | None:
         _check_sweep(settings, make(callbacks[name], ablation=settings.ablation))
     # Maps are of single sentences, and the sets are of pairs.
     kept = {name: section for name, section in callbacks.items() if kinds[name] is not CaptureAnalysis}
-    return replace(settings, model=spec, callbacks=kept, measures=())
+    return replace(settings, model=spec, callbacks=kept, measures={})
 
 
 def _check_task(task: Task, checkpoint: str, is_setfit: bool) -> None:
@@ -282,9 +282,9 @@ def _check_sweep(settings: AnalyzeSettings, sweep: DisableAnalysis) -> None:
         )
     if SIMILAR_GROUPS in sweep.plans:
         raise UserError("Groups of heads with similar maps are not available for a sentence-embedding model.")
-    for measure in settings.measures:
-        if measure.name != "drift":
+    for name in settings.measures:
+        if name != "drift":
             raise UserError(
-                f"measure={measure.name} of a sentence-embedding model is taken of single sentences, and heads are "
+                f"measure={name} of a sentence-embedding model is taken of single sentences, and heads are "
                 "judged by pairs; run one command for each."
             )

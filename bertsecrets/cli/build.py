@@ -33,7 +33,7 @@ from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.sources.base import ALL, HELD_OUT
 from bertsecrets.data.sources.held_out import Rows
 from bertsecrets.errors import UserError
-from bertsecrets.measures.analysis import MeasureAnalysis, Watched
+from bertsecrets.measures.analysis import MeasureAnalysis
 from bertsecrets.models.loading import load_tokenizer, max_positions
 from bertsecrets.results.files import displayed, write_text
 from bertsecrets.results.progress import redraws
@@ -115,16 +115,8 @@ def make_watcher(
     """
     if not settings.measures:
         return []
-    watched = [
-        Watched(
-            section.build,
-            section.watch.every_n_validations,
-            None if section.watch.tracked is None else tuple(section.watch.tracked),
-        )
-        for section in settings.measures
-    ]
     keys = settings.keys
-    analysis = MeasureAnalysis(watched, keys.evaluation, keys.compare_with, **arguments)
+    analysis = MeasureAnalysis([*settings.measures.values()], keys.evaluation, keys.compare_with, **arguments)
     return [RunAnalysis(analysis, run, reference=reference, sample=sample)]
 
 

@@ -50,6 +50,7 @@ from bertsecrets.settings import Section, Settings, check_numbers, configuration
 # Importing PyTorch, Lightning, measures and callbacks takes seconds, so plain values are checked before any of them is
 # imported.
 if TYPE_CHECKING:
+    from bertsecrets.measures.analysis import Watched
     from bertsecrets.measures.base import Measure
 
 OFFERED = ("ablation", "prune", "shrink")
@@ -58,30 +59,6 @@ OFFERED = ("ablation", "prune", "shrink")
 _NOT_A_MEASURE = (
     "measure.{}._target_ is {}, which is not a Measure; name a subclass of bertsecrets.measures.base.Measure."
 )
-
-
-@dataclass(frozen=True)
-class MeasureSection:
-    """A chosen measure.
-
-    Args:
-        name: Key of its section.
-        target: ``_target_`` and the arguments of its class.
-        watch: How often it is computed, and which columns are tracked.
-    """
-
-    name: str
-    target: Section
-    watch: WatchKeys
-
-    def build(self, num_layers: int, num_heads: int) -> "Measure":
-        """Build the measure for a model of this size."""
-        from bertsecrets.measures.base import Measure
-
-        measure = make(self.target, num_layers=num_layers, num_heads=num_heads)
-        if not isinstance(measure, Measure):
-            raise UserError(_NOT_A_MEASURE.format(self.name, self.target["_target_"]))
-        return measure
 
 
 _Keys = TypeVar("_Keys", bound=ModelKeys)
@@ -123,7 +100,7 @@ class RunSettings:
     ablation: AblationSettings
     prune: PruneSettings
     shrink: ShrinkSettings
-    measures: tuple[MeasureSection, ...]
+    measures: Mapping[str, "Watched"]
     report: ReportSettings
     callbacks: dict[str, Section]
     config: Section
@@ -330,7 +307,7 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any], group: str, **off
     if annotated:
         make_annotator(keys.annotation)
     measures = _read_measures(keys, annotated or has_gold_words(source, task), task.is_labelled)
-    if any(Need.MASKED_LM in section.build(1, 1).needs for section in measures):
+    if any(Need.MASKED_LM in watched.make(1, 1).needs for watched in measures.values()):
         # Checked before the data are read; the callback loads it again.
         load_masked_lm(common["model"], keys.init)
     offered |= {name: common[name] for name in OFFERED}
@@ -356,12 +333,23 @@ def _check_evaluation(key: str, name: Any, task: Task) -> None:
         )
 
 
-def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[MeasureSection, ...]:
-    """The chosen measures, each built once for a tiny model as a check."""
+def _build_measure(name: str, target: Section, num_layers: int, num_heads: int) -> "Measure":
+    """The measure of a section for a model of this size."""
+    from bertsecrets.measures.base import Measure
+
+    measure = make(target, num_layers=num_layers, num_heads=num_heads)
+    if not isinstance(measure, Measure):
+        raise UserError(_NOT_A_MEASURE.format(name, target["_target_"]))
+    return measure
+
+
+def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> dict[str, "Watched"]:
+    """The chosen measures by the keys of their sections, each built once for a tiny model as a check."""
+    from bertsecrets.measures.analysis import Watched
     from bertsecrets.measures.base import Measure
     from bertsecrets.measures.one_pass import check_examples
 
-    sections = []
+    measures = {}
     names: dict[str, str] = {}
     for key, section in _without_null(keys.measure).items():
         if "_target_" not in section and key in configurations("measure"):
@@ -373,8 +361,10 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
         if inspect.isclass(kind) and not issubclass(kind, Measure):
             raise UserError(_NOT_A_MEASURE.format(key, target["_target_"]))
         check_arguments(section_key, target, ("num_layers", "num_heads"))
-        sections.append(MeasureSection(key, target, _watch_keys(keys, key, section)))
-        measure = _tried(section_key, lambda: sections[-1].build(1, 1))
+        watch = _watch_keys(keys, key, section)
+        tracked = None if watch.tracked is None else tuple(watch.tracked)
+        measures[key] = Watched(functools.partial(_build_measure, key, target), watch.every_n_validations, tracked)
+        measure = _tried(section_key, functools.partial(measures[key].make, 1, 1))
         _tried(section_key, functools.partial(check_name, measure.name))
         if not measure.own_examples:
             check_examples(measure, annotated, labelled)
@@ -385,10 +375,10 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
             )
         names[measure.name] = section_key
         columns = [column.name for column in measure.columns]
-        for name in sections[-1].watch.tracked or ():
+        for name in tracked or ():
             if name not in columns:
                 raise UserError(f"{section_key}.tracked names the column '{name}'; {choices(name, columns)}.")
-    return tuple(sections)
+    return measures
 
 
 def _watch_keys(keys: CommonKeys, name: str, section: Section) -> WatchKeys:
