@@ -5,16 +5,14 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import (
-    ALL_BUT_ONE,
     GROUP,
-    GROUP_OF_NEURONS,
     HEAD,
     LAYER,
-    NEURONS,
     RANDOM,
     Kind,
 )
@@ -87,56 +85,34 @@ class Plan:
         return [index for index, variant in enumerate(self.variants) if variant.kind == kind.name]
 
 
-def every_head(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); optionally in some layers
-    only.
-    """
-    return [single_head(layer, head) for layer in _layers(layers, num_layers) for head in range(num_heads)]
-
-
 def single_head(layer: int, head: int) -> Variant:
     """A head alone."""
     return Variant(HEAD.code_of(layer, head), HEAD.name, ((layer, head),), layer, head)
 
 
-def every_layer(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """Each whole layer (Kovaleva et al. 2019, Figure 9)."""
-    return [
-        Variant(LAYER.code_of(layer), LAYER.name, tuple((layer, head) for head in range(num_heads)), layer)
-        for layer in _layers(layers, num_layers)
-    ]
+def every(kind: Kind, num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
+    """Each component of a kind, optionally in some layers only.
+
+    Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2), each whole layer (Kovaleva et al.
+    2019, Figure 9), all heads of a layer but one (Michel et al. 2019, section 3.3), or a part of each layer (He et
+    al. 2024) or group of its neurons left out.
+    """
+    layers = list(range(num_layers) if layers is None else layers)
+    check_layers(layers, num_layers, "The plan")
+    variants = []
+    for layer in layers:
+        for place in range(num_heads) if "head" in kind.axes else (None,):
+            pairs = ((layer, head) for head in range(num_heads) if kind is LAYER or (head == place) == (kind is HEAD))
+            heads: tuple[Head, ...] = () if kind.done else tuple(pairs)
+            # A group of neurons has a number.
+            name = kind.name if place is None else f"{kind.name}-{place}"
+            parts: tuple[Part, ...] = ((layer, name),) if kind.done else ()
+            variants.append(Variant(kind.code_of(layer, place), kind.name, heads, layer, place, parts))
+    return variants
 
 
-def every_part(kind: Kind, num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """One part of each layer (a row of :data:`bertsecrets.results.components.PARTS`) left out (He et al. 2024)."""
-    return [
-        Variant(kind.code_of(layer), kind.name, (), layer, parts=((layer, kind.name),))
-        for layer in _layers(layers, num_layers)
-    ]
-
-
-def every_group_of_neurons(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """Each group of neurons (:data:`bertsecrets.results.components.NEURONS`) in each layer left out alone."""
-    return [
-        Variant(NEURONS.code_of(layer, group), NEURONS.name, (), layer, group, ((layer, f"{GROUP_OF_NEURONS}{group}"),))
-        for layer in _layers(layers, num_layers)
-        for group in range(num_heads)
-    ]
-
-
-def all_but_one(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """All heads of a layer but one (Michel et al. 2019, section 3.3)."""
-    return [
-        Variant(
-            ALL_BUT_ONE.code_of(layer, head),
-            ALL_BUT_ONE.name,
-            tuple((layer, other) for other in range(num_heads) if other != head),
-            layer,
-            head,
-        )
-        for layer in _layers(layers, num_layers)
-        for head in range(num_heads)
-    ]
+every_head = partial(every, HEAD)
+every_layer = partial(every, LAYER)
 
 
 def as_groups(heads: Sequence[Any] | None) -> list[Any]:
@@ -191,12 +167,6 @@ def random_groups_like(group: Sequence[Head], num_heads: int, count: int, seed: 
         heads = [(layer, head) for layer, size in sizes.items() for head in generator.sample(range(num_heads), size)]
         drawn[tuple(sorted(heads))] = None
     return [Variant(f"random-{name}-{index:03d}", RANDOM.name, heads) for index, heads in enumerate(drawn)]
-
-
-def _layers(layers: Iterable[int] | None, num_layers: int) -> list[int]:
-    checked = list(range(num_layers) if layers is None else layers)
-    check_layers(checked, num_layers, "The plan")
-    return checked
 
 
 def check_layers(layers: Iterable[int], num_layers: int, name: str) -> None:

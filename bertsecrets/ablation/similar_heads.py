@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from bertsecrets.ablation.plan import Head, Variant, random_groups_like
+from bertsecrets.ablation.plan import Head, Variant, random_groups_like, single_head
 from bertsecrets.attention.watch import watch
 from bertsecrets.data.batch import Batch
 from bertsecrets.float64 import float64_device
 from bertsecrets.measures.clusters.geometry import pairwise_divergence
 from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
-from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD
+from bertsecrets.results.components import GROUP, GROUP_BUT_ONE
 from bertsecrets.task_heads.metric import Array
 
 
@@ -133,7 +133,7 @@ def with_controls(groups: Sequence[Sequence[Head]], num_heads: int, controls: in
         whole = Variant(f"group-{index:03d}", GROUP.name, tuple(group))
         variants[whole.name] = whole
         for layer, head in group:
-            alone = Variant(HEAD.code_of(layer, head), HEAD.name, ((layer, head),), layer, head)
+            alone = single_head(layer, head)
             rest = tuple(member for member in group if member != (layer, head))
             variants[alone.name] = alone
             if len(group) > 2:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any
@@ -27,14 +27,10 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import (
     Plan,
     Variant,
-    all_but_one,
     as_groups,
     check_heads,
     check_layers,
-    every_group_of_neurons,
-    every_head,
-    every_layer,
-    every_part,
+    every,
     groups,
     single_head,
 )
@@ -57,7 +53,7 @@ from bertsecrets.models.encoder import Autocast, Encoder
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import write_telling
-from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, NEURONS, PARTS
+from bertsecrets.results.components import COMPONENTS, HEAD
 from bertsecrets.results.files import in_command
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
@@ -73,13 +69,7 @@ _TIMES = (1, 1.5, 2, 3, 4, 8, 16)
 _HOW_MUCH = Meaning(conditions="alone")
 
 SIMILAR_GROUPS = "similar_groups"
-_OF_COMPONENTS: dict[str, Callable[..., list[Variant]]] = {
-    HEAD.plan: every_head,
-    LAYER.plan: every_layer,
-    ALL_BUT_ONE.plan: all_but_one,
-    **{kind.plan: partial(every_part, kind) for kind in PARTS},
-    NEURONS.plan: every_group_of_neurons,
-}
+_OF_COMPONENTS = {kind.plan: partial(every, kind) for kind in COMPONENTS}
 PLANS = (*_OF_COMPONENTS, "groups", SIMILAR_GROUPS)
 
 

@@ -15,16 +15,11 @@ from transformers.pytorch_utils import prune_linear_layer
 
 import bertsecrets.ablation.engine as engine_module
 from bertsecrets.ablation.engine import Engine, parts_by_length
-from bertsecrets.ablation.plan import (
-    Plan,
-    all_but_one,
-    every_head,
-    every_layer,
-    groups,
-)
+from bertsecrets.ablation.plan import Plan, every, every_head, every_layer, groups
 from bertsecrets.attention.modes import PER_TOKEN, find_mode, mode_names
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.errors import UserError
+from bertsecrets.results.components import ALL_BUT_ONE
 
 MODES = [name for name in mode_names(sweeps=True) if not find_mode(name).needs & PER_TOKEN]
 """The modes whose variants share passes."""
@@ -38,7 +33,7 @@ def whole_plan(mode: str, layers: int, heads: int = HEADS) -> Plan:
     variants = [
         *every_head(layers, heads),
         *every_layer(layers, heads),
-        *all_but_one(layers, heads),
+        *every(ALL_BUT_ONE, layers, heads),
         *groups([*(diagonal[: size + 1] for size in range(len(diagonal))), *random_heads]),
     ]
     return Plan(mode, layers, heads, tuple(variants))

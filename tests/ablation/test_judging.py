@@ -9,10 +9,11 @@ from scipy import stats
 
 from bertsecrets.ablation.judging import judged_grids, judged_rows
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.plan import Plan, all_but_one, every_head
+from bertsecrets.ablation.plan import Plan, every, every_head
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column
+from bertsecrets.results.components import ALL_BUT_ONE
 
 
 def row(kind: str, metric: str, layer: int, head: int, delta: float) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def row(kind: str, metric: str, layer: int, head: int, delta: float) -> dict[str
 
 
 def test_single_heads_and_all_but_one_are_grids_with_a_column_for_each_metric() -> None:
-    plan = Plan("zero", 2, 3, (*every_head(2, 3, [1]), *all_but_one(2, 3, [1])))
+    plan = Plan("zero", 2, 3, (*every_head(2, 3, [1]), *every(ALL_BUT_ONE, 2, 3, [1])))
     rows = [
         row(kind, metric, 1, head, number + head)
         for number, (kind, metric) in enumerate(

@@ -8,11 +8,12 @@ from families import FAMILIES, HEADS, tiny_batch, tiny_model
 
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.pairs import Pairs, can_run_pairs
-from bertsecrets.ablation.plan import Plan, all_but_one, every_head, every_layer, groups
+from bertsecrets.ablation.plan import Plan, every, every_head, every_layer, groups
+from bertsecrets.results.components import ALL_BUT_ONE
 
 
 def plan_of(mode: str, layers: int) -> Plan:
-    variants = [*every_head(layers, HEADS), *every_layer(layers, HEADS), *all_but_one(layers, HEADS)]
+    variants = [*every_head(layers, HEADS), *every_layer(layers, HEADS), *every(ALL_BUT_ONE, layers, HEADS)]
     return Plan(mode, layers, HEADS, tuple(variants))
 
 

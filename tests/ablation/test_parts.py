@@ -16,14 +16,14 @@ from transformers import AutoModelForSequenceClassification, XLMConfig
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.judging import sublayer_differences
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.plan import Plan, Variant, every_group_of_neurons, every_head, every_part
+from bertsecrets.ablation.plan import Plan, Variant, every, every_head
 from bertsecrets.ablation.screening import why_not
 from bertsecrets.attention.parts import without_parts
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.families import FAMILIES as ADAPTERS
-from bertsecrets.results.components import ATTENTION, BLOCK, FEED_FORWARD, PARTS
+from bertsecrets.results.components import ATTENTION, BLOCK, FEED_FORWARD, NEURONS, PARTS
 
 LAYERS = 3
 BERT = ("encoder.layer", "attention.output.dense", "output.dense")
@@ -41,8 +41,8 @@ PATHS = {
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 ALONE = [
-    *(variant for kind in PARTS for variant in every_part(kind, LAYERS, HEADS)),
-    *every_group_of_neurons(LAYERS, HEADS, [0, LAYERS - 1]),
+    *(variant for kind in PARTS for variant in every(kind, LAYERS, HEADS)),
+    *every(NEURONS, LAYERS, HEADS, [0, LAYERS - 1]),
 ]
 MIXED = [
     Variant("several", "group", ((0, 1), (2, 3)), parts=((0, "ffn"), (2, "ffn"))),
@@ -170,28 +170,28 @@ def test_a_family_without_an_adapter_says_so() -> None:
     config = XLMConfig(vocab_size=97, emb_dim=32, n_layers=2, n_heads=4, num_labels=3)
     model = AutoModelForSequenceClassification.from_config(config)
     with pytest.raises(UserError, match="adapter"):
-        Engine(model, Plan("zero", 2, 4, tuple(every_part(ATTENTION, 2, 4))))
+        Engine(model, Plan("zero", 2, 4, tuple(every(ATTENTION, 2, 4))))
 
 
 def test_a_family_that_does_not_name_its_feed_forward_sublayer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("bert")
     monkeypatch.setattr(type(ADAPTERS["bert"]), "feed_forward_output", "mlp.down")
     with pytest.raises(UserError, match=r"The family Bert names 'mlp\.down' in BertLayer"):
-        Engine(model, Plan("zero", LAYERS, HEADS, tuple(every_part(FEED_FORWARD, LAYERS, HEADS))))
+        Engine(model, Plan("zero", LAYERS, HEADS, tuple(every(FEED_FORWARD, LAYERS, HEADS))))
     # Heads need no such path.
     Engine(model, Plan("zero", LAYERS, HEADS, tuple(every_head(LAYERS, HEADS))))
 
 
 def test_parts_are_not_screened() -> None:
     encoder = describe(tiny_model("bert"))
-    plan = Plan("zero", LAYERS, HEADS, (*every_head(LAYERS, HEADS), *every_part(BLOCK, LAYERS, HEADS)))
+    plan = Plan("zero", LAYERS, HEADS, (*every_head(LAYERS, HEADS), *every(BLOCK, LAYERS, HEADS)))
     assert why_not(TASK, plan, encoder) == "the effect of a sublayer or block cannot be estimated to first order"
 
 
 def sublayer_outcomes(logits_NVC: torch.Tensor) -> Outcomes:
     """Three layers' attention and feed-forward sublayers; the clean model is right in three of four examples."""
     count = len(logits_NVC)
-    variants = (*every_part(FEED_FORWARD, 3, 2), *every_part(ATTENTION, 3, 2))
+    variants = (*every(FEED_FORWARD, 3, 2), *every(ATTENTION, 3, 2))
     label_N = torch.arange(count) % 3
     clean_NC = nn.functional.one_hot((label_N + (torch.arange(count) % 4 == 0)) % 3, 3).float()
     return Outcomes(Plan("zero", 3, 2, variants), torch.arange(count), label_N.float(), clean_NC, logits_NVC)

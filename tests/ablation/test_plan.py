@@ -4,15 +4,9 @@ from typing import Any
 
 import pytest
 
-from bertsecrets.ablation.plan import (
-    Plan,
-    Variant,
-    all_but_one,
-    every_head,
-    every_layer,
-    groups,
-)
+from bertsecrets.ablation.plan import Plan, Variant, every, every_head, every_layer, groups
 from bertsecrets.errors import UserError
+from bertsecrets.results.components import ALL_BUT_ONE
 
 
 def test_single_heads_and_layers() -> None:
@@ -22,7 +16,7 @@ def test_single_heads_and_layers() -> None:
 
 
 def test_all_but_one() -> None:
-    assert all_but_one(2, 3, [1])[1] == Variant("all-but-l01h01", "all_but_one", ((1, 0), (1, 2)), 1, 1)
+    assert every(ALL_BUT_ONE, 2, 3, [1])[1] == Variant("all-but-l01h01", "all_but_one", ((1, 0), (1, 2)), 1, 1)
 
 
 def test_groups_are_sorted() -> None:

@@ -10,13 +10,14 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from bertsecrets.ablation.engine import Engine
-from bertsecrets.ablation.plan import Plan, every_group_of_neurons, every_head
+from bertsecrets.ablation.plan import Plan, every, every_head
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.attention.watch import watch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.families import FAMILIES
 from bertsecrets.pruning.removal import Kept, keep_only, kept_heads
+from bertsecrets.results.components import NEURONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
@@ -43,7 +44,7 @@ def abilities(name: str) -> str:
     cells = [
         works(watched_and_disabled),
         "yes" if sweep.shares else "–",
-        works(lambda: Engine(model, Plan("zero", layers, HEADS, tuple(every_group_of_neurons(layers, HEADS))))),
+        works(lambda: Engine(model, Plan("zero", layers, HEADS, tuple(every(NEURONS, layers, HEADS))))),
         works(lambda: keep_only(model, kept_heads(layers, HEADS, [(0, 0)]))),
         works(lambda: keep_only(model, Kept(HEADS, heads, ((0, 1),) * layers))),
     ]
