@@ -6,9 +6,10 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
+from torch.distributed import ReduceOp
 
 from bertsecrets.ablation.plan import Head, Variant, random_groups_like, single_head
+from bertsecrets.ablation.screening import over_processes
 from bertsecrets.attention.watch import watch
 from bertsecrets.data.batch import Batch
 from bertsecrets.float64 import float64_device
@@ -18,33 +19,6 @@ from bertsecrets.results.components import GROUP, GROUP_BUT_ONE
 from bertsecrets.task_heads.metric import Array
 
 
-class HeadDistance(Metric):
-    """Jensen-Shannon distance between all heads: the square root of the divergence, averaged over tokens and then over
-    examples.
-
-    Clark et al. 2019 (section 6) sum over tokens.
-    """
-
-    full_state_update = False
-    total: Tensor
-    count: Tensor
-
-    def __init__(self, num_heads: int) -> None:
-        super().__init__()
-        self.add_state("total", torch.zeros(num_heads, num_heads, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, attention_HQK: Tensor) -> None:
-        """Add one example: the maps of all layers' heads over real tokens only."""
-        divergence_HH = pairwise_divergence(attention_HQK.flatten(1)) / attention_HQK.shape[1]
-        self.total += divergence_HH.to(self.total)
-        self.count += 1
-
-    def compute(self) -> Tensor:
-        """``[H, H]``, in 0..sqrt(ln 2), heads ordered by layer and head."""
-        return (self.total / self.count).sqrt().cpu()
-
-
 @torch.no_grad()
 def head_distances(
     model: nn.Module,
@@ -52,13 +26,16 @@ def head_distances(
     context: Autocast = nullcontext,
     progress: Callable[[], object] | None = None,
 ) -> Tensor:
-    """Distances between all heads of a model, ``[L * H, L * H]``, reduced over all processes.
+    """Jensen-Shannon distances between all heads of a model, ``[L * H, L * H]`` in 0..sqrt(ln 2), over all processes:
+    the square root of the divergence, averaged over tokens and then over examples.
 
-    All maps of a batch are in memory at once, so use small batches.
+    Clark et al. 2019 (section 6) sum over tokens. All maps of a batch are in memory at once, so use small batches.
     """
     network, encoder = unwrap(model), describe(model)
     device = next(network.parameters()).device
-    distance = HeadDistance(encoder.num_layers * encoder.num_heads).to(float64_device(device))
+    heads, host = encoder.num_layers * encoder.num_heads, float64_device(device)
+    total_HH = torch.zeros(heads, heads, dtype=torch.float64, device=host)
+    count = torch.zeros((), dtype=torch.float64, device=host)
     with evaluating(network):
         for on_host in batches:
             batch = on_host.to(device)
@@ -70,11 +47,13 @@ def head_distances(
             with context(), watch(network, observe):
                 network(**batch.inputs())
             for row, length in enumerate(batch.lengths_B.tolist()):
-                distance.update(torch.cat([map_BHQK[row, :, :length, :length] for map_BHQK in maps]))
+                map_HQK = torch.cat([map_BHQK[row, :, :length, :length] for map_BHQK in maps])
+                total_HH += (pairwise_divergence(map_HQK.flatten(1)) / length).to(total_HH)
+                count += 1
             if progress is not None:
                 progress()
-    result: Tensor = distance.compute()
-    return result
+    total_HH, count = (over_processes(value, ReduceOp.SUM) for value in (total_HH, count))
+    return (total_HH / count).sqrt().cpu()
 
 
 def group_by_distance(distance_HH: Array, threshold: float, max_size: int) -> list[list[int]]:

@@ -25,7 +25,7 @@ from transformers import AutoConfig, PreTrainedModel
 from bertsecrets.ablation.plan import Head, check_heads
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe
-from bertsecrets.models.families.base import AttentionSite, Family, FeedForward, check_merged
+from bertsecrets.models.families.base import Family, check_merged
 from bertsecrets.models.files import HEADS, check_config_file, is_file
 from bertsecrets.results.files import atomic_write, folder_write, write_text
 from bertsecrets.settings import shown
@@ -289,15 +289,24 @@ def narrow_layer(
         UserError: If a neuron does not exist.
     """
     site = family.site(layer)
+    projection = site.projection
+    assert projection is not None
     if not heads:
-        _remove_attention(layer, site)
+        bias = _Bias(projection)
+        inside = any(module is projection for module in site.module.modules())
+        _replace(layer, site.module, _NoHeads(bias if inside else None))
+        if not inside:
+            _replace(layer, projection, bias)
     elif len(heads) < num_heads:
-        _narrow(family, site, num_heads, heads)
-    if neurons is not None:
-        _narrow_feed_forward(layer, family.feed_forward(layer), neurons)
-
-
-def _narrow_feed_forward(layer: nn.Module, part: FeedForward, neurons: Sequence[int]) -> None:
+        index = torch.tensor(heads)
+        for linear, shape, dimension in family.head_rows(site, num_heads) or ():
+            _keep_rows(linear, shape, dimension, index)
+        _keep_columns(projection, torch.arange(projection.in_features).view(num_heads, -1)[index].flatten())
+        family.narrow(site, heads)
+    if neurons is None:
+        return
+    # Some families do not locate it.
+    part = family.feed_forward(layer)
     total = part.output.in_features
     if len(neurons) == total:
         return
@@ -306,7 +315,7 @@ def _narrow_feed_forward(layer: nn.Module, part: FeedForward, neurons: Sequence[
     index = torch.tensor(neurons, dtype=torch.int64)
     for linear, shape, dimension in part.inputs:
         if len(neurons):
-            _keep_rows(linear, torch.arange(linear.out_features).view(shape).index_select(dimension, index).flatten())
+            _keep_rows(linear, shape, dimension, index)
         else:
             _replace(layer, linear, _NoNeurons())
     if len(neurons):
@@ -315,17 +324,9 @@ def _narrow_feed_forward(layer: nn.Module, part: FeedForward, neurons: Sequence[
         _replace(layer, part.output, _Bias(part.output))
 
 
-def _narrow(family: Family, site: AttentionSite, num_heads: int, heads: Sequence[int]) -> None:
-    projection = site.projection
-    assert projection is not None
-    index = torch.tensor(heads)
-    for linear, shape, dimension in family.head_rows(site, num_heads) or ():
-        _keep_rows(linear, torch.arange(linear.out_features).view(shape).index_select(dimension, index).flatten())
-    _keep_columns(projection, torch.arange(projection.in_features).view(num_heads, -1)[index].flatten())
-    family.narrow(site, heads)
-
-
-def _keep_rows(linear: nn.Linear, rows: Tensor) -> None:
+def _keep_rows(linear: nn.Linear, shape: Sequence[int], dimension: int, index: Tensor) -> None:
+    """Keep some heads or neurons, which the view of a map's rows with this shape counts in one dimension."""
+    rows = torch.arange(linear.out_features).view(*shape).index_select(dimension, index).flatten()
     linear.weight = _part(linear.weight, rows, 0)
     if linear.bias is not None:
         linear.bias = _part(linear.bias, rows, 0)
@@ -372,15 +373,6 @@ class _NoHeads(nn.Module):
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
         # Some layers pass it under the library's name.
         return (hidden_states[..., :0] if self.projection is None else self.projection(hidden_states)), None
-
-
-def _remove_attention(layer: nn.Module, site: AttentionSite) -> None:
-    assert site.projection is not None
-    bias = _Bias(site.projection)
-    inside = any(module is site.projection for module in site.module.modules())
-    _replace(layer, site.module, _NoHeads(bias if inside else None))
-    if not inside:
-        _replace(layer, site.projection, bias)
 
 
 def _replace(layer: nn.Module, old: nn.Module, new: nn.Module) -> None:

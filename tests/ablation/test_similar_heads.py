@@ -1,20 +1,20 @@
 """Groups against scipy's average linkage, and their controls."""
 
 import numpy as np
-import pytest
 import torch
+from families import batch_of, tiny_batch, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import jensenshannon, pdist, squareform
-from torch import Tensor
 
 from bertsecrets.ablation.similar_heads import (
-    HeadDistance,
     group_by_distance,
+    head_distances,
     similar_groups,
     with_controls,
 )
+from bertsecrets.attention.watch import capture
 
 
 @settings(max_examples=50, deadline=None)
@@ -33,25 +33,17 @@ def test_groups_stay_small() -> None:
     assert max(map(len, group_by_distance(distance_HH, 1.0, max_size=4))) <= 4
 
 
-def distances(attention_HQK: Tensor) -> Tensor:
-    distance = HeadDistance(len(attention_HQK))
-    distance.update(attention_HQK)
-    return distance.compute()
-
-
-def test_divergence_between_heads_equals_scipy() -> None:
-    generator = torch.Generator().manual_seed(0)
-    attention_HQK = torch.rand(4, 5, 5, generator=generator, dtype=torch.float64).softmax(-1)
-    distance_HH = distances(attention_HQK)
-    for a in range(4):
-        for b in range(4):
-            rows = [jensenshannon(attention_HQK[a, q], attention_HQK[b, q]) ** 2 for q in range(5)]
-            assert distance_HH[a, b].item() ** 2 == pytest.approx(np.mean(rows), abs=1e-12)
-
-
-def test_disjoint_heads_are_ln_2_apart() -> None:
-    attention_HQK = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
-    assert distances(attention_HQK)[0, 1].item() ** 2 == pytest.approx(np.log(2))
+def test_distances_of_a_models_heads_equal_scipy() -> None:
+    """Two sentences of different lengths in one batch, and one in another."""
+    model, parts = tiny_model("bert").double(), [tiny_batch((5, 9)), tiny_batch((7,))]
+    squares_HH = np.zeros((12, 12))
+    for part in parts:
+        for map_LHQK in capture(model, part):
+            map_HQK = map_LHQK.flatten(0, 1).numpy()
+            for a, b in np.ndindex(12, 12):
+                squares_HH[a, b] += np.mean(jensenshannon(map_HQK[a], map_HQK[b], axis=1) ** 2) / 3
+    batches = [batch_of(part, [0] * len(part["input_ids"]), 2 * index) for index, part in enumerate(parts)]
+    np.testing.assert_allclose(head_distances(model, batches) ** 2, squares_HH, atol=1e-6)
 
 
 def test_controls_of_a_group() -> None:
