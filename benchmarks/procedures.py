@@ -31,7 +31,6 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.significance import mcnemar_exact
 from bertsecrets.ablation.verdicts import (
     Effects,
-    JointErrors,
     Judging,
     Verdicts,
     corrected_against_margin,
@@ -128,8 +127,8 @@ def judged(change_VN: Array, judging: Judging | None = None) -> tuple[Verdicts, 
         flips=unused_V,
         smallest_effect=unused_V,
     )
-    joint = JointErrors(error_correlation(influence_VN, np.full(len(delta_V), 1 / count)), limits)
-    verdicts = judge_together(effects, joint, judging or Judging(margin=MARGIN))
+    correlation_VV = error_correlation(influence_VN, np.full(len(delta_V), 1 / count))
+    verdicts = judge_together(effects, correlation_VV, limits, judging or Judging(margin=MARGIN))
     return verdicts, p_V
 
 
@@ -567,7 +566,7 @@ def of_means(scenario: str, count: int, simulations: int) -> dict[str, dict[str,
         correlation_VV = error_correlation((value_NV - mean_V).T, 0.0)
         p_V = mean_exceeds_zero(mean_V, stderr_V, count)
         before_V = step_down(p_V, joint_draws(correlation_VV, generator))
-        after_V = judge_rises(value_NV, Judging()).p_rise
+        after_V = judge_rises(value_NV, Judging())[0]
         sums += [own, low_V[lowest] <= 0 <= high_V[lowest], (before_V <= 0.05).any(), (after_V <= 0.05).any()]
     means = (sums / simulations).tolist()
     rises = {"any head falsely reported to raise the loss": {"before": means[2], "after": means[3], "nominal": 0.05}}
@@ -613,13 +612,13 @@ def of_groups(scenario: str, count: int, simulations: int) -> dict[str, dict[str
             first, second = (one if way else replace(one, group_N=None) for one in (none, losing))
             verdicts = judge(METRICS["accuracy"], first, judging)
             change_VN = first.prediction_VN == first.label_N
-            rises = judge_rises(first.by_unit(-1.0 * change_VN + (first.clean_N == first.label_N)).T, judging)
+            p_rise_V, *_ = judge_rises(first.by_unit(-1.0 * change_VN + (first.clean_N == first.label_N)).T, judging)
             sums[:, way] += [
                 ((verdicts.low <= 0) & (verdicts.high >= 0)).mean(),
                 ((verdicts.low_simultaneous <= 0) & (verdicts.high_simultaneous >= 0)).all(),
                 (verdicts.p_needed <= 0.05).any(),
                 (p_against_margin(METRICS["accuracy"], second, MARGIN) <= 0.05).mean(),
-                (rises.p_rise <= 0.05).any(),
+                (p_rise_V <= 0.05).any(),
             ]
     names = {
         "coverage: interval of a head, examples in groups": 0.95,

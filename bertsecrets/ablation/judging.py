@@ -140,9 +140,7 @@ def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int,
             if not variants:
                 continue
             rises = judge_rises(change_UV[:, variants], judging)
-            for index, p, low, high in zip(
-                variants, rises.p_rise, rises.low_simultaneous, rises.high_simultaneous, strict=True
-            ):
+            for index, p, low, high in zip(variants, *rises, strict=True):
                 simultaneous = {"loss_low_simultaneous": float(low), "loss_high_simultaneous": float(high)}
                 columns[index].update(simultaneous, loss_baseline=baseline, p_loss_rise=float(p))
     return columns

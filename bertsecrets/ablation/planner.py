@@ -411,7 +411,7 @@ def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin:
     """One-sided p-values of no loss, and of a loss of the margin or more, in sweeps of M sizes, from numbers of
     examples lost and won.
 
-    Those of :func:`bertsecrets.ablation.verdicts.paired_tests` for accuracy; also the latter without any changed
+    Those of :func:`bertsecrets.ablation.verdicts.judge` for accuracy; also the latter without any changed
     prediction.
     """
     discordant_MRW, fewer_MRW = lost_MRW + won_MRW, np.minimum(lost_MRW, won_MRW).astype(np.float64)

@@ -85,55 +85,33 @@ class Judging:
 
 
 @dataclass(frozen=True)
-class JointErrors:
-    """The joint distribution of the errors of V effects on the same examples.
-
-    Args:
-        correlation_VV: Their correlation.
-        limits: Limits of the effects as a function of the tail.
-    """
-
-    correlation_VV: Array
-    limits: Tail
-
-
-@dataclass(frozen=True)
-class PairedTests:
-    """Separate tests of V variants on the same examples.
+class Effects:
+    """Separate effects of V variants on the same examples.
 
     Args:
         baseline: Score of the unedited model, the same for all.
         score, delta: Score of each variant, and its difference from the baseline.
-        p_value: P-values of the paired test of no change.
-        p_loss: One-sided p-values of a loss of the margin or more; NaN without a margin.
-        p_unchanged: The value of ``p_loss`` without any changed prediction.
-    """
-
-    baseline: Array
-    score: Array
-    delta: Array
-    p_value: Array
-    p_loss: Array
-    p_unchanged: Array
-
-
-@dataclass(frozen=True)
-class Effects(PairedTests):
-    """Separate effects of V variants on the same examples.
-
-    Args:
         stderr: Bootstrap standard error of ``delta``.
         low, high: Confidence limits of ``delta``, valid even if few predictions change.
         flips: Share of examples whose predicted class changes; for scores, mean absolute change of the prediction.
+        p_value: P-values of the paired test of no change.
+        p_loss: One-sided p-values of a loss of the margin or more; NaN without a margin.
+        p_unchanged: The value of ``p_loss`` without any changed prediction.
         smallest_effect: The smallest loss that the test detects with 80 % power at the level corrected for the number
             of tests, given the number of predictions that the variant changes; NaN where it cannot be estimated, or
             where no loss is large enough.
     """
 
+    baseline: Array
+    score: Array
+    delta: Array
     stderr: Array
     low: Array
     high: Array
     flips: Array
+    p_value: Array
+    p_loss: Array
+    p_unchanged: Array
     smallest_effect: Array
 
 
@@ -180,24 +158,16 @@ def judge(metric: Metric, paired: PairedPredictions, judging: Judging) -> Verdic
     Raises:
         UserError: If shapes do not match, or there is nothing to test.
     """
-    return judge_together(*effects_of(metric, paired, judging), judging)
-
-
-def effects_of(metric: Metric, paired: PairedPredictions, judging: Judging) -> tuple[Effects, JointErrors]:
-    """The effects of variants before any correction for their number, and the joint distribution of their errors.
-
-    Limits and ``p_loss`` allow for pairs that a screened sweep left out. ``p_value`` does not depend on them, as only
-    evaluated pairs can show a loss.
-
-    Args:
-        metric, paired, judging: As for :func:`judge`.
-
-    Raises:
-        UserError: As for :func:`judge`.
-    """
     _check(paired)
     variants = len(paired.prediction_VN)
-    tests = paired_tests(metric, paired, judging)
+    baseline, score_V = paired.scores(metric)
+    if not metric.events:
+        p_V = swap_test(metric, paired, judging.permutations, np.random.default_rng([judging.seed, 1]))
+    elif paired.group_N is None:
+        p_V = mcnemar_exact(*paired.discordant(metric))
+    else:
+        p_V = signed_sums(paired.net_wins(metric))
+    loss_V = p_against_margin(metric, paired, judging.margin)
     change_RV = bootstrap_changes(metric, paired, judging.resamples, np.random.default_rng([judging.seed, 0]))
     # A resample with an undefined score is left out; a variant with fewer than two others has no standard error.
     several_V = np.isfinite(change_RV).sum(0) > 1
@@ -210,33 +180,20 @@ def effects_of(metric: Metric, paired: PairedPredictions, judging: Judging) -> t
     largest_V = np.maximum(*_largest(metric, paired, influence_VN))
     moves_VN = np.abs(paired.prediction_VN - paired.clean_N) if metric.correlates else paired.moved(metric)
     effects = Effects(
-        **vars(tests),
+        baseline=np.full_like(score_V, baseline),
+        score=score_V,
+        delta=score_V - baseline,
         stderr=stderr_V,
         low=low_V,
         high=high_V,
         flips=np.asarray(moves_VN.mean(-1)),
+        # Only evaluated pairs can show a loss, so this does not depend on those that a screened sweep left out.
+        p_value=p_V,
+        p_loss=loss_V,
+        p_unchanged=loss_V if judging.margin is None else p_if_unchanged(metric, paired, np.array([judging.margin]))[0],
         smallest_effect=smallest_effects(metric, paired, 2 * judging.alpha / variants, judging.permutations),
     )
-    return effects, JointErrors(error_correlation(influence_VN, largest_V), limits)
-
-
-def paired_tests(metric: Metric, paired: PairedPredictions, judging: Judging) -> PairedTests:
-    """The two tests of each variant: of no change, and of a loss of the margin or more; arguments as for
-    :func:`effects_of`.
-    """
-    baseline, score_V = paired.scores(metric)
-    if metric.events:
-        p_V = (
-            mcnemar_exact(*paired.discordant(metric))
-            if paired.group_N is None
-            else signed_sums(paired.net_wins(metric))
-        )
-    else:
-        p_V = swap_test(metric, paired, judging.permutations, np.random.default_rng([judging.seed, 1]))
-    loss_V = p_against_margin(metric, paired, judging.margin)
-    unchanged_V = loss_V if judging.margin is None else p_if_unchanged(metric, paired, np.array([judging.margin]))[0]
-    delta_V = score_V - baseline
-    return PairedTests(np.full_like(delta_V, baseline), score_V, delta_V, p_V, loss_V, unchanged_V)
+    return judge_together(effects, error_correlation(influence_VN, largest_V), limits, judging)
 
 
 def p_against_margin(metric: Metric, paired: PairedPredictions, margin: float | None) -> Array:
@@ -312,18 +269,20 @@ def _of_clusters(test: LossTest, paired: PairedPredictions) -> LossTest:
     return test if cluster_N is None else lambda size: few_p(test(size), cluster_N)
 
 
-def judge_together(effects: Effects, joint: JointErrors, judging: Judging) -> Verdicts:
+def judge_together(effects: Effects, correlation_VV: Array, limits: Tail, judging: Judging) -> Verdicts:
     """Correct the effects of all variants for their number, and give verdicts.
 
     Args:
-        effects, joint: From :func:`effects_of`.
+        effects: The effects before any correction.
+        correlation_VV: Correlation of their errors.
+        limits: Their limits as a function of the tail.
         judging: Level, correction and false discovery rate.
     """
     # A fixed seed, so that the same effects get the same verdicts regardless of the seed of the resamples.
     generator = np.random.default_rng([0, 3])
-    draw_VR = joint_draws(joint.correlation_VV, generator)
+    draw_VR = joint_draws(correlation_VV, generator)
     tail = simultaneous_tail(draw_VR, 1 - judging.level)
-    low_V, high_V = joint.limits(np.full(len(effects.delta), tail))
+    low_V, high_V = limits(np.full(len(effects.delta), tail))
     p_bh_V = corrected(effects.p_value)
     p_loss_V = p_of_losses(effects.delta, effects.p_value)
     p_needed_V, p_margin_V, verdict = verdicts_together(p_loss_V, effects.p_loss, effects.p_unchanged, draw_VR, judging)
@@ -377,21 +336,7 @@ def _over_variants(p_V: Array, draw_VR: Array, judging: Judging) -> Array:
     return step_down(p_V, draw_VR) if judging.correction == FAMILY_WISE else corrected(p_V)
 
 
-@dataclass(frozen=True)
-class Rises:
-    """Whether the means of V variants increase, tested together.
-
-    Args:
-        p_rise: One-sided p-values of no increase, adjusted for V variants according to ``correction``.
-        low_simultaneous, high_simultaneous: Limits of the change that hold for all V variants simultaneously.
-    """
-
-    p_rise: Array
-    low_simultaneous: Array
-    high_simultaneous: Array
-
-
-def judge_rises(change_UV: Array, judging: Judging) -> Rises:
+def judge_rises(change_UV: Array, judging: Judging) -> tuple[Array, Array, Array]:
     """Test the increase of a mean over examples, such as the loss, for each variant, with the max-t of
     :func:`judge_together`.
 
@@ -400,12 +345,16 @@ def judge_rises(change_UV: Array, judging: Judging) -> Rises:
     Args:
         change_UV: Changes of each example, or group (:meth:`PairedPredictions.by_unit`).
         judging: Level and correction.
+
+    Returns:
+        One-sided p-values of no increase, adjusted for V variants according to ``correction``, and limits of the change
+        that hold for all V variants simultaneously, ``[V]`` each.
     """
     generator = np.random.default_rng([0, 4])
     # A mean has no unseen events: every example shows its spread.
     draw_VR = joint_draws(error_correlation((change_UV - change_UV.mean(0)).T, 0.0), generator)
     _, low_V, high_V = mean_limits(change_UV, 2 * simultaneous_tail(draw_VR, 1 - judging.level))
-    return Rises(_over_variants(mean_rises(change_UV), draw_VR, judging), low_V, high_V)
+    return _over_variants(mean_rises(change_UV), draw_VR, judging), low_V, high_V
 
 
 def p_of_losses(delta_V: Array, p_V: Array) -> Array:
@@ -433,8 +382,7 @@ def change_limits(metric: Metric, paired: PairedPredictions) -> Tail:
     """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN if all predictions
     score 0.
 
-    They are at most as far apart as the range of the metric. They allow for pairs that a screened sweep left out (see
-    :func:`effects_of`).
+    They are at most as far apart as the range of the metric, and allow for pairs that a screened sweep left out.
     """
     most, unseen = metric.reach, paired.unseen
     if _counts(metric, paired):

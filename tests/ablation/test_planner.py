@@ -19,7 +19,7 @@ from bertsecrets.ablation.planner import (
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.seeds import RunSweep
 from bertsecrets.ablation.significance import bootstrap_changes
-from bertsecrets.ablation.verdicts import Judging, judge, p_of_losses, paired_tests
+from bertsecrets.ablation.verdicts import Judging, judge, p_of_losses
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.task_heads import METRICS
@@ -66,9 +66,7 @@ def test_tests_of_counts_are_those_of_predictions() -> None:
     for size, rate in ((400, 0.01), (3200, 0.02)):
         lost_V, won_V = generator.binomial(size, rate, (2, 300))
         data = predictions(lost_V, won_V, size)
-        expected = paired_tests(
-            METRICS["accuracy"], PairedPredictions(*data), Judging(margin=0.01, permutations=100, seed=0)
-        )
+        expected = judge(METRICS["accuracy"], PairedPredictions(*data), Judging(resamples=2))
         p_loss_MRV, *against_margin = count_tests(lost_V[None, None], won_V[None, None], [size], 0.01)
         np.testing.assert_allclose(p_loss_MRV[0, 0], p_of_losses(expected.delta, expected.p_value), rtol=1e-9)
         for p_MRV, expected_V in zip(against_margin, (expected.p_loss, expected.p_unchanged), strict=True):
@@ -185,7 +183,7 @@ def test_heads_that_change_few_scores_are_tested_as_sweeps_test_them() -> None:
     label_N, clean_N, prediction_VN = scored(150, np.zeros(8), np.random.default_rng(6))
     prediction_VN[:4, 10:] = clean_N[10:]
     sweep = swept_scores((label_N, clean_N, prediction_VN))
-    tested = paired_tests(sweep.metric, sweep, Judging.of(sweep.rows[0]))
+    tested = judge(sweep.metric, sweep, Judging.of(sweep.rows[0]))
     (p_margin_V,) = _score_sweeps(Pilot.of([sweep]), np.zeros(1, int), [150], np.random.default_rng(0))[1][0]
     np.testing.assert_allclose(p_margin_V[:4], tested.p_loss[:4], rtol=1e-6)
     np.testing.assert_allclose(p_margin_V[4:8], tested.p_loss[4:], rtol=0.1)
