@@ -1,11 +1,10 @@
 """What one head attends to: where it attends to other tokens of the text, and pairs of tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd  # type: ignore[import-untyped]
 from scipy import stats
 from torch import Tensor
 
@@ -16,8 +15,6 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import MISSING
 from bertsecrets.results.progress import progress_over
-
-Array = NDArray[np.float64]
 
 FEWEST = 10
 """Fewer examples with a pair of tokens do not show that the head attends to it."""
@@ -98,7 +95,7 @@ class OneHead(Analysis, Experiment):
         tokenizer = context.split.tokenizer
         maps: list[Tensor] = []
         rows: dict[int, tuple[float, int, int, float]] = {}
-        sums = _PairSums(len(tokenizer))
+        parts: list[pd.DataFrame] = []
 
         def observe(layer: int, attention_BHQK: Tensor) -> None:
             if layer == self.layer:
@@ -129,7 +126,14 @@ class OneHead(Analysis, Experiment):
                         int(ids_S[words[key]]),
                         float(weight_QK[query, key]),
                     )
-                    sums.add(ids_S[words], weight_QK, 1 / length)
+                    apart = ~np.eye(len(words), dtype=bool)
+                    queries, keys = np.meshgrid(ids_S[words], ids_S[words], indexing="ij")
+                    cells = {"query": queries[apart], "key": keys[apart], "weight": weight_QK[apart]}
+                    pairs = pd.DataFrame(cells).groupby(["query", "key"], as_index=False)["weight"].mean()
+                    excess = pairs["weight"] - 1 / length
+                    parts.append(pairs.assign(examples=1, chance=1 / length, excess=excess, squares=excess**2))
+                    if sum(map(len, parts)) > _PAIRS_AT_ONCE:
+                        parts[:] = [_added(parts)]
                 advance()
 
         def name(token: int) -> str:
@@ -139,55 +143,27 @@ class OneHead(Analysis, Experiment):
             Attending(index, share, name(query), name(key), weight)
             for index, (share, query, key, weight) in sorted(rows.items())
         ]
-        pairs = [
-            TokenPair(name(query), name(key), weight, chance, low, count)
-            for query, key, weight, chance, low, count in sums.tested()
-        ]
-        yield Findings(self, rows=[*attending, *pairs])
+        yield Findings(self, rows=[*attending, *_tested(parts, name)])
 
 
-class _PairSums:
-    """Sums over examples of the weight of each pair of tokens and of its excess over chance."""
+def _added(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The sums over examples for each pair of tokens."""
+    return pd.concat(parts).groupby(["query", "key"], as_index=False).sum()
 
-    def __init__(self, vocabulary: int) -> None:
-        self.vocabulary = vocabulary
-        self.parts: list[tuple[NDArray[np.int64], Array]] = []
-        self.size = 0
 
-    def add(self, ids_W: NDArray[np.int64], weight_WW: Array, chance: float) -> None:
-        """Add an example's weights between different tokens of its text."""
-        apart_WW = ~np.eye(len(ids_W), dtype=bool)
-        # One number for each pair of tokens, by which pairs are counted.
-        keys = (ids_W[:, None] * self.vocabulary + ids_W[None])[apart_WW]
-        key_P, pair_N = np.unique(keys, return_inverse=True)
-        mean_P = np.bincount(pair_N, weight_WW[apart_WW]) / np.bincount(pair_N)
-        excess_P = mean_P - chance
-        ones = np.ones(len(key_P))
-        self.parts.append((key_P, np.stack([ones, mean_P, chance * ones, excess_P, excess_P**2], 1)))
-        self.size += len(key_P)
-        if self.size > _PAIRS_AT_ONCE:
-            self._add_up()
-
-    def _add_up(self) -> None:
-        keys = np.concatenate([key_P for key_P, _ in self.parts])
-        values = np.concatenate([value_P5 for _, value_P5 in self.parts])
-        key_P, pair_N = np.unique(keys, return_inverse=True)
-        self.parts = [(key_P, np.stack([np.bincount(pair_N, column) for column in values.T], 1))]
-        self.size = 0
-
-    def tested(self) -> list[tuple[int, int, float, float, float, int]]:
-        """The two tokens and the numbers of a :class:`TokenPair`, for each pair that is frequent enough."""
-        if not self.parts:
-            return []
-        self._add_up()
-        key_P, sums_P5 = self.parts[0]
-        frequent_P = sums_P5[:, 0] >= FEWEST
-        key_P, (count_P, weight_P, chance_P, excess_P, squares_P) = key_P[frequent_P], sums_P5[frequent_P].T
-        mean_P = excess_P / count_P
-        spread_P = np.sqrt(np.maximum(squares_P - count_P * mean_P**2, 0) / (count_P - 1))
-        quantile_P = stats.t.isf(_LEVEL / max(len(key_P), 1), count_P - 1)
-        low_P = mean_P - quantile_P * spread_P / np.sqrt(count_P)
-        query_P, token_P = np.divmod(key_P, self.vocabulary)
-        columns: list[Any] = [query_P, token_P, weight_P / count_P, chance_P / count_P, low_P, count_P.astype(int)]
-        order = np.argsort(-columns[2])
-        return list(zip(*(column[order].tolist() for column in columns), strict=True))
+def _tested(parts: Sequence[pd.DataFrame], name: Callable[[int], str]) -> list[TokenPair]:
+    """Each pair that is frequent enough, the largest mean weight first."""
+    if not parts:
+        return []
+    pairs = _added(parts)
+    pairs = pairs[pairs["examples"] >= FEWEST]
+    count = pairs["examples"]
+    mean = pairs["excess"] / count
+    spread = np.sqrt((pairs["squares"] - count * mean**2).clip(lower=0) / (count - 1))
+    quantile = stats.t.isf(_LEVEL / max(len(pairs), 1), count - 1)
+    columns = {"low": mean - quantile * spread / np.sqrt(count), "weight": pairs["weight"] / count}
+    pairs = pairs.assign(chance=pairs["chance"] / count, **columns).sort_values("weight", ascending=False)
+    return [
+        TokenPair(name(row.query), name(row.key), row.weight, row.chance, row.low, row.examples)
+        for row in pairs.itertuples()
+    ]

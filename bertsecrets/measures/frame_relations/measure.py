@@ -1,7 +1,6 @@
 """Relation-specific heads: attention between a frame's target and its elements (Kovaleva et al. 2019, section 4.2)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -54,34 +53,6 @@ _WEIGHT = "attention weight, mean over sentences"
 _SHOWN, _BATCH = 3, 64
 _DRAWINGS, _FEWEST_AT_LEVEL = 5_000, 20
 _TOLERANCE = 1e-9
-
-
-@dataclass(frozen=True)
-class _Links:
-    """The links of a batch, and their placements by baseline."""
-
-    batch: Batch
-    links: list[Link]
-    placements: dict[str, Placements]
-
-    def weights(self, attention_BHQK: Tensor) -> dict[str, Tensor]:
-        """Weight of every placement, ``[M, H]`` float64, by baseline."""
-        return {name: placements.weights(attention_BHQK) for name, placements in self.placements.items()}
-
-    def per_example(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """Columns for each example, ``[B, H, C]``, from the weights of all placements."""
-        elsewhere = [placements.mean_elsewhere(weights[name]) for name, placements in self.placements.items()]
-        # A link's own placement is the same for all baselines.
-        name, placements = next(iter(self.placements.items()))
-        weight_NH = weights[name][placements.first_N]
-        length_N1 = self.batch.lengths_B.to(weight_NH.device)[placements.row_N, None]
-        uniform_NH = (1 / length_N1.double()).expand_as(weight_NH)
-        over = [weight_NH - mean_NH for mean_NH in elsewhere]
-        number_NHC = torch.stack((weight_NH, *elsewhere, *over, uniform_NH), -1)
-        total_BHC = number_NHC.new_zeros((self.batch.size, *number_NHC.shape[1:]))
-        count_BHC = total_BHC.index_add(0, placements.row_N, (~number_NHC.isnan()).to(number_NHC))
-        # 0 / 0: examples without a link do not count.
-        return total_BHC.index_add(0, placements.row_N, number_NHC.nan_to_num(0.0)) / count_BHC
 
 
 class FrameRelations(Measure):
@@ -219,23 +190,39 @@ class FrameRelations(Measure):
         self._exchange = Exchange(((index, link) for _, index, link in self._links), self.permutations, self.seed)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        batch_links = self._links_of_batch(batch)
-        if not batch_links.links:
+        _, placements = self._placed(batch)
+        if not placements:
             return attention_BHQK.new_full((batch.size, attention_BHQK.shape[1], len(self.averaged)), torch.nan)
-        return batch_links.per_example(batch_links.weights(attention_BHQK))
+        weights = {name: places.weights(attention_BHQK) for name, places in placements.items()}
+        return self._numbers(batch, placements, weights)
 
     def update(self, passed: Passed) -> None:
         """Add one layer's maps of one batch, and the drawings of its links."""
         layer, batch = passed.layer, passed.batch
-        batch_links = self._links_of_batch(batch)
-        if not batch_links.links:
+        _, placements = self._placed(batch)
+        if not placements:
             self.add(layer, batch, None)
             return
-        weights = batch_links.weights(passed.attention_BHQK)
-        self.add(layer, batch, batch_links.per_example(weights))
+        weights = {name: places.weights(passed.attention_BHQK) for name, places in placements.items()}
+        self.add(layer, batch, self._numbers(batch, placements, weights))
         for test, (drawn_RM, weight_MH) in enumerate(zip(self._draw(batch), weights.values(), strict=True)):
             # One sparse product for all drawings is many times faster than indexing each of them.
             self.drawn_LTRH[layer, test].addmm_(drawn_RM, weight_MH)
+
+    def _numbers(self, batch: Batch, placements: Mapping[str, Placements], weights: Mapping[str, Tensor]) -> Tensor:
+        """Columns for each example, ``[B, H, C]``, from the weights of all placements, ``[M, H]`` by baseline."""
+        elsewhere = [places.mean_elsewhere(weights[name]) for name, places in placements.items()]
+        # A link's own placement is the same for all baselines.
+        name, own = next(iter(placements.items()))
+        weight_NH = weights[name][own.first_N]
+        length_N1 = batch.lengths_B.to(weight_NH.device)[own.row_N, None]
+        uniform_NH = (1 / length_N1.double()).expand_as(weight_NH)
+        over = [weight_NH - mean_NH for mean_NH in elsewhere]
+        number_NHC = torch.stack((weight_NH, *elsewhere, *over, uniform_NH), -1)
+        total_BHC = number_NHC.new_zeros((batch.size, *number_NHC.shape[1:]))
+        count_BHC = total_BHC.index_add(0, own.row_N, (~number_NHC.isnan()).to(number_NHC))
+        # 0 / 0: examples without a link do not count.
+        return total_BHC.index_add(0, own.row_N, number_NHC.nan_to_num(0.0)) / count_BHC
 
     def compute(self) -> HeadGrid:
         """Means, standard errors and counts, reduced over all processes, and p-values as further columns."""
@@ -252,32 +239,29 @@ class FrameRelations(Measure):
         return self.with_p_values(grid, p_LHC, count_LH)
 
     @once_per_batch
-    def _links_of_batch(self, batch: Batch) -> _Links:
+    def _placed(self, batch: Batch) -> tuple[list[Link], dict[str, Placements]]:
+        """The links of a batch, and their placements by baseline; no placements without a link."""
         links = links_of(batch, self.pairs, self.direction, self.matching)
+        if not links:
+            return links, {}
         # On the state's device: MPS has no float64, which keeps sums of thousands of drawings independent of their
         # order.
         device = self.total_LHC.device
-        placements = {}
-        if links:
-            placements = {
-                name: Placements.of(links, [placements_within(link, moved) for link in links], device)
-                for name, moved in _MOVED.items()
-            }
-            exchanged = [
-                self._exchange.others(index, link) for index, link in zip(_indices(batch, links), links, strict=True)
-            ]
-            placements["other_links"] = Placements.of(links, exchanged, device)
-        return _Links(batch, links, placements)
+        placements = {
+            name: Placements.of(links, [placements_within(link, moved) for link in links], device)
+            for name, moved in _MOVED.items()
+        }
+        exchanged = [self._exchange.others(int(batch.index_B[link.row]), link) for link in links]
+        return links, {**placements, "other_links": Placements.of(links, exchanged, device)}
 
     @once_per_batch
     def _draw(self, batch: Batch) -> list[Tensor]:
         """The weights of a batch's placements in every drawing, by baseline, as from :func:`averages`."""
-        batch_links = self._links_of_batch(batch)
-        links, placements = batch_links.links, batch_links.placements
+        links, placements = self._placed(batch)
         drawn = [
             drawn_placements(links, placements[name], batch.index_B, self.permutations, self.seed) for name in _MOVED
         ]
-        drawn.append(self._exchange.drawn(_indices(batch, links), links))
+        drawn.append(self._exchange.drawn([int(batch.index_B[link.row]) for link in links], links))
         return [
             averages(links, of_baseline, drawn_NR)
             for of_baseline, drawn_NR in zip(placements.values(), drawn, strict=True)
@@ -334,8 +318,3 @@ class FrameRelations(Measure):
                 for (query, key), weight in np.ndenumerate(map_LHQK[head].float().cpu().numpy())
             ),
         ]
-
-
-def _indices(batch: Batch, links: Sequence[Link]) -> list[int]:
-    """Index of each link's example."""
-    return [int(batch.index_B[link.row]) for link in links]
