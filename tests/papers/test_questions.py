@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import ArrayLike
 from papers.paper_runs import models_in
-from reporting.finished_runs import make_run
+from reporting.finished_runs import effect_row, make_run
 
 from bertsecrets.ablation.rows import Disabling
 from bertsecrets.callbacks.gradient_flow import GradientFlow
@@ -156,32 +156,11 @@ def test_likeness_is_compared_with_and_without_dropout(
 
 def group_row(run: Run, heads: str, verdict: str, interaction: float, redundant: bool) -> dict[str, Any]:
     """A row of a group of two heads, whose loss of ten points has limits five points away."""
-    names = [
-        "stderr",
-        "p_value",
-        "p_bh",
-        "p_needed",
-        "flips",
-        "smallest_effect",
-        "p_interaction",
-        "p_controls",
-        "p_margin",
-    ]
-    identity = {
-        "run": run.name,
-        "model": "minilm",
-        "task": "mrpc",
-        "init": "pretrained",
-        "stage": "checkpoint",
-        "step": 9,
-    }
-    variant = {"mode": "uniform", "kind": "group", "variant": heads, "heads": heads, "num_heads": 2, "layer": None}
-    score = {"head": None, "evaluation": "val", "metric": "accuracy", "count": 408, "baseline": 0.8, "score": 0.7}
-    change = {"delta": -0.1, "low": -0.15, "high": -0.05, "level": 0.95, "false_discovery_rate": 0.05}
-    judged = {"correction": "family_wise", "significant": True, "verdict": verdict, "margin": 0.01}
+    group = {"run": run.name, "stage": "checkpoint", "kind": "group", "variant": heads, "heads": heads, "num_heads": 2}
+    judged = {"low": -0.15, "high": -0.05, "significant": True, "verdict": verdict, "p_margin": 0.01}
     ends = {"interaction_low": interaction - 0.02, "interaction_high": interaction + 0.02}
-    together = {"redundant": redundant, "interaction": interaction, **ends}
-    return {**dict.fromkeys(names, 0.01), **identity, **variant, **score, **change, **judged, **together}
+    together = {"redundant": redundant, "interaction": interaction, "p_interaction": 0.01, "p_controls": 0.01}
+    return effect_row(-0.1, None, None, **group, **judged, **ends, **together)
 
 
 def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:

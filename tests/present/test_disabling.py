@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from reporting.finished_runs import effect_row
 
 from bertsecrets.ablation.redundancy import groups_of
 from bertsecrets.ablation.rows import (
@@ -32,29 +33,10 @@ from bertsecrets.results.estimate import Estimate
 
 
 def row(variant: str, delta: float, significant: bool = False, **other: Any) -> dict[str, Any]:
-    return {
-        "run": "r",
-        "model": "m",
-        "task": "t",
-        "init": "pretrained",
-        "stage": "checkpoint",
-        "evaluation": "val",
-        "metric": "accuracy",
-        "mode": "uniform",
-        "kind": "head",
+    given = {
         "variant": variant,
-        "heads": "0-0",
+        "stage": "checkpoint",
         "step": 10,
-        "num_heads": 1,
-        "count": 408,
-        "layer": 0,
-        "head": 0,
-        "baseline": 0.8,
-        "score": 0.8 + delta,
-        "delta": delta,
-        "stderr": 0.01,
-        "low": delta - 0.02,
-        "high": delta + 0.02,
         "p_value": 0.001 if significant else 0.5,
         "p_bh": 0.004 if significant else 0.6,
         "p_needed": 0.004 if significant else 1.0,
@@ -62,13 +44,11 @@ def row(variant: str, delta: float, significant: bool = False, **other: Any) -> 
         "smallest_effect": 0.029,
         "level": 0.9,
         "false_discovery_rate": 0.1,
-        "correction": "family_wise",
         "significant": significant,
         "verdict": "needed" if significant and delta < 0 else "dispensable" if delta > 0 else "inconclusive",
-        "margin": 0.01,
         "p_margin": 0.01 if delta > 0 else 0.4,
-        **other,
     }
+    return effect_row(delta, **{**given, **other})
 
 
 def written(rows: list[dict[str, Any]], beside: Sequence[object] = ()) -> tuple[str, list[str], list[str]]:

@@ -77,10 +77,10 @@ def make_run(
         deltas = np.asarray(delta_LH, float)
         certain = np.zeros(deltas.shape, bool) if significant_LH is None else np.asarray(significant_LH, bool)
         fine = np.zeros(deltas.shape, bool) if dispensable_LH is None else np.asarray(dispensable_LH, bool)
-        rows = [
-            _row(identity, layer, head, float(deltas[layer, head]), bool(certain[layer, head]), bool(fine[layer, head]))
-            for layer, head in np.ndindex(deltas.shape)
-        ]
+        rows = []
+        for cell, delta in np.ndenumerate(deltas):
+            verdict = "dispensable" if fine[cell] else "needed" if certain[cell] and delta < 0 else "inconclusive"
+            rows.append(effect_row(float(delta), *cell, **identity, significant=bool(certain[cell]), verdict=verdict))
         AblationTable.from_rows(rows).write(folder / "ablation.parquet")
         run.declare(Disabling().declaration())
     return folder
@@ -126,18 +126,21 @@ def _table(
     return HeadTable.from_grid(grid, **identity, stage=stage, step=step)
 
 
-def _row(
-    identity: dict[str, str], layer: int, head: int, delta: float, significant: bool, dispensable: bool
-) -> dict[str, Any]:
-    verdict = "dispensable" if dispensable else "needed" if significant and delta < 0 else "inconclusive"
+def effect_row(delta: float, layer: int | None = 0, head: int | None = 0, **other: Any) -> dict[str, Any]:
+    """A row of an ablation table, of a head without a verdict unless given otherwise."""
     numbers = dict.fromkeys(("stderr", "p_value", "p_bh", "p_needed", "flips", "smallest_effect"), 0.01)
-    names = {"stage": "training", "evaluation": "val", "metric": "accuracy", "mode": "uniform", "kind": "head"}
     return {
-        **identity,
-        **names,
-        **numbers,
+        "run": "r",
+        "model": "minilm",
+        "task": "mrpc",
+        "init": "pretrained",
+        "stage": "training",
         "step": 9,
-        "variant": f"l{layer:02d}h{head:02d}",
+        "evaluation": "val",
+        "metric": "accuracy",
+        "mode": "uniform",
+        "kind": "head",
+        "variant": "" if layer is None else f"l{layer:02d}h{head:02d}",
         "heads": f"{layer}-{head}",
         "num_heads": 1,
         "count": 408,
@@ -148,11 +151,13 @@ def _row(
         "delta": delta,
         "low": delta - 0.02,
         "high": delta + 0.02,
+        **numbers,
         "level": 0.95,
         "false_discovery_rate": 0.05,
         "correction": "family_wise",
-        "significant": significant,
-        "verdict": verdict,
+        "significant": False,
+        "verdict": "inconclusive",
         "margin": 0.01,
         "p_margin": 0.5,
+        **other,
     }
