@@ -306,7 +306,9 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any], group: str, **off
     annotated = AnnotationConfig.read("annotation", keys.annotation).pipeline is not None
     if annotated:
         make_annotator(keys.annotation)
-    measures = _read_measures(keys, annotated or has_gold_words(source, task), task.is_labelled)
+    measures = {}
+    if keys.measure:
+        measures = _read_measures(keys, annotated or has_gold_words(source, task), task.is_labelled)
     if any(Need.MASKED_LM in watched.make(1, 1).needs for watched in measures.values()):
         # Checked before the data are read; the callback loads it again.
         load_masked_lm(common["model"], keys.init)

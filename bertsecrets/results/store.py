@@ -145,7 +145,11 @@ class Store:
             content.update(repr(value).encode())
         elif isinstance(value, nn.Module):
             if value not in self._weights:
-                self._weights[value] = _hash_of_weights(value)
+                weights = hashlib.sha256()
+                for name, tensor in sorted(value.state_dict().items()):
+                    weights.update(name.encode())
+                    weights.update(_bytes(tensor))
+                self._weights[value] = weights.hexdigest()
             content.update(self._weights[value].encode())
         elif isinstance(value, Tensor):
             content.update(f"{value.dtype} {tuple(value.shape)} ".encode())
@@ -162,14 +166,6 @@ class Store:
         else:
             raise TypeError(f"A {type(value).__name__} cannot be part of a key of the store.")
         content.update(b")")
-
-
-def _hash_of_weights(model: nn.Module) -> str:
-    content = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        content.update(name.encode())
-        content.update(_bytes(tensor))
-    return content.hexdigest()
 
 
 def _bytes(tensor: Tensor) -> memoryview:
