@@ -1,4 +1,4 @@
-"""Learn hard-concrete gates together with fine-tuning (Voita et al. 2019, section 6)."""
+"""Gates on the heads in fine-tuning: learned (Voita et al. 2019, section 6), or fixed, which remove heads before it."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -30,7 +30,22 @@ from bertsecrets.results.views import Array
 Kind = TypeVar("Kind", bound=nn.Module)
 
 
-class TrainGates(pl.Callback):
+class _Gating(pl.Callback):
+    """A callback whose gates end with its stage of training."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._open = ExitStack()
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._open.close()
+
+    # Lightning does not tear callbacks down after an exception.
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._open.close()
+
+
+class TrainGates(_Gating):
     """Multiply every head by a gate during fine-tuning, with a penalty on the expected number of open gates.
 
     Gates are drawn once per batch in training and deterministic in validation. Checkpoints store the gates, which are
@@ -61,12 +76,11 @@ class TrainGates(pl.Callback):
     ) -> None:
         # Reject settings out of range before a model is loaded.
         HardConcrete(1, 1, temperature, low, high, initial)
-        self.run = run
+        super().__init__(run)
         self.penalty = penalty
         self.warmup = warmup
         self.learning_rate = learning_rate
         self.shape = (temperature, low, high, initial)
-        self._open = ExitStack()
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
@@ -87,13 +101,6 @@ class TrainGates(pl.Callback):
             pl_module.gate_learning_rate = self.learning_rate
             pl_module.gate_penalty = lambda: self._penalty_at(trainer) * gates.expected_open()
         self._open.enter_context(gated(pl_module.model, lambda: gates_of(pl_module, HardConcrete)()))
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        self._open.close()
-
-    # Lightning does not tear callbacks down after an exception.
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._open.close()
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking:
@@ -132,7 +139,7 @@ class FixedGates(nn.Module):
         return self.gate_LH
 
 
-class PruneFirst(pl.Callback):
+class PruneFirst(_Gating):
     """Remove heads when fine-tuning starts, until ``keep`` are left.
 
     Checkpoints record the removed heads, which are zeroed in the output projections when a checkpoint is loaded.
@@ -162,7 +169,7 @@ class PruneFirst(pl.Callback):
         examples: _Count = 256,
         seed: Annotated[int, Field(ge=0, description="a whole number from 0")] = 0,
     ) -> None:
-        self.run = run
+        super().__init__(run)
         self.keep = keep
         columns: dict[str, Array] = {}
         for folder in tables:
@@ -173,8 +180,6 @@ class PruneFirst(pl.Callback):
         self.iterative = iterative
         self.examples = examples
         self.seed = seed
-        self._open = ExitStack()
-        self._gated = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
@@ -240,17 +245,9 @@ class PruneFirst(pl.Callback):
         self._begin(pl_module)
 
     def _begin(self, module: SequenceClassifier) -> None:
-        if not self._gated:
-            self._open.enter_context(gated(module.model, lambda: gates_of(module, FixedGates).gate_LH))
-            self._gated = True
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        # A validation of its own, and one within fine-tuning, begin here too.
         self._open.close()
-        self._gated = False
-
-    # Lightning does not tear callbacks down after an exception.
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self.teardown(trainer, pl_module, "fit")
+        self._open.enter_context(gated(module.model, lambda: gates_of(module, FixedGates).gate_LH))
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or not is_last_validation(trainer):

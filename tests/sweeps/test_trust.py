@@ -260,14 +260,6 @@ def test_links_out_of_a_folder_are_refused(tmp_path: Path) -> None:
     check_links(folder)
 
 
-def test_nothing_is_resumed_through_a_link(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.yaml").write_text("name: x")
-    (tmp_path / "run" / "train.log").symlink_to(tmp_path / "diary.txt")
-    with pytest.raises(UserError, match="is a symbolic link"):
-        with_resume(parsed([f"resume={tmp_path / 'run'}"]))
-
-
 def test_what_a_sweep_asks_for_again_replaces_what_it_recorded(tmp_path: Path) -> None:
     content = {
         "arguments": ["-m", "seed=1,2", "save=a", "+callbacks.x._target_=os.system"],
