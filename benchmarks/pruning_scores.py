@@ -16,8 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure
-from bertsecrets.pruning.experiment import Pruning
-from bertsecrets.pruning.rows import CONTROLS, Pruned
+from bertsecrets.pruning.rows import CONTROLS, Pruned, Pruning
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 

@@ -62,12 +62,11 @@ from bertsecrets.present.figures.style import (
     new_figure,
     score_change,
 )
-from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.pruning.export import OnnxClassifier, export_int8
 from bertsecrets.pruning.guarantee import search_level
 from bertsecrets.pruning.latency import compare_latency
 from bertsecrets.pruning.removal import Kept, keep_only
-from bertsecrets.pruning.rows import MetricTest, Shrunk
+from bertsecrets.pruning.rows import MetricTest, Shrinking, Shrunk
 from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.results.formatting import number, rounded_up, with_limits
 from bertsecrets.results.run import Run, plain

@@ -18,9 +18,8 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe, evaluating
-from bertsecrets.pruning.experiment import FirstPruned, LearnedGates
 from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete
-from bertsecrets.pruning.rows import Removed
+from bertsecrets.pruning.rows import FirstPruned, LearnedGates, Removed
 from bertsecrets.pruning.scores import columns_of, find_score, passes_of, removal_sets, score_label, table_of
 from bertsecrets.pruning.sets import Situation
 from bertsecrets.results.progress import progress_over

@@ -15,8 +15,7 @@ from bertsecrets.papers.lines import Line
 from bertsecrets.papers.models import Group, Model, Studied, callbacks_of_training
 from bertsecrets.present.pruning import curves_over_seeds, over_seeds
 from bertsecrets.present.report.content import FigureBlock, Section
-from bertsecrets.pruning.experiment import GATE, KEPT
-from bertsecrets.pruning.rows import GateFits, PathPoint, Point, Pruned
+from bertsecrets.pruning.rows import GATE, KEPT, GateFits, PathPoint, Point, Pruned
 from bertsecrets.pruning.scores import score_label
 from bertsecrets.results.components import ALL_BUT_ONE, HEAD
 from bertsecrets.results.estimate import Estimate

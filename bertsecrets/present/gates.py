@@ -9,8 +9,7 @@ from bertsecrets.present.figures.pruning import CurvePoint, pruning_curves
 from bertsecrets.present.grid import grid_section
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section, Table, block, table
-from bertsecrets.pruning.experiment import GATE, OPEN, SHUT
-from bertsecrets.pruning.rows import GateFits, PathPoint
+from bertsecrets.pruning.rows import GATE, OPEN, SHUT, GateFits, PathPoint
 from bertsecrets.results.formatting import counted, level_text, metric_label, number, percent
 from bertsecrets.results.views import MeasureView
 

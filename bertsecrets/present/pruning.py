@@ -13,8 +13,7 @@ from bertsecrets.present.figures.style import seeds_in_words
 from bertsecrets.present.grid import grid_section
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table, block, table
-from bertsecrets.pruning.experiment import KEPT
-from bertsecrets.pruning.rows import CONTROLS, RANDOM, Group, Point, Pruned, Removed, Search, Timing
+from bertsecrets.pruning.rows import CONTROLS, KEPT, RANDOM, Group, Point, Pruned, Removed, Search, Timing
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import (
     MISSING,

@@ -11,9 +11,8 @@ from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.pruning.experiment import CausalGates
 from bertsecrets.pruning.gates import HardConcrete, closed_heads, fit_gates
-from bertsecrets.pruning.rows import GateFits, PathGate, PathPoint
+from bertsecrets.pruning.rows import CausalGates, GateFits, PathGate, PathPoint
 from bertsecrets.pruning.sets import evaluate_sets
 from bertsecrets.results.progress import progress_over
 

@@ -19,12 +19,11 @@ from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import Encoder, describe
-from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.export import write_smaller
 from bertsecrets.pruning.guarantee import Guarantee, Searches, class_changes, guarantee, loss_of_classes, search_level
 from bertsecrets.pruning.latency import WARM_UP, compare_latency
 from bertsecrets.pruning.removal import check_removable, remove_heads
-from bertsecrets.pruning.rows import CONTROLS, RANDOM, Chosen, Point, PruneSearch, Timing
+from bertsecrets.pruning.rows import CONTROLS, RANDOM, Chosen, Point, PruneSearch, Pruning, Timing
 from bertsecrets.pruning.scores import (
     column_of,
     columns_of,

@@ -10,7 +10,7 @@ from bertsecrets.present.figures.style import score_change
 from bertsecrets.present.grid import correlation_in_words
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import Section, Table, block
-from bertsecrets.pruning.experiment import KEPT
+from bertsecrets.pruning.rows import KEPT
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.disabled import rows_of

@@ -35,12 +35,11 @@ from bertsecrets.present.shrink import (
     summary_in_words,
     tests_table,
 )
-from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.pruning.export import OnnxClassifier, check_onnx, export_int8, write_smaller
 from bertsecrets.pruning.guarantee import Searches, class_changes, group_changes, guarantee, p_of_classes, search_level
 from bertsecrets.pruning.latency import WARM_UP, compare_latency
 from bertsecrets.pruning.removal import Kept, check_removable, keep_only, load_pruned, save_pruned
-from bertsecrets.pruning.rows import Attempt, Cost, Group, Layer, MetricTest, ShrinkSearch, Shrunk, Smaller
+from bertsecrets.pruning.rows import Attempt, Cost, Group, Layer, MetricTest, Shrinking, ShrinkSearch, Shrunk, Smaller
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings, check_class_loss
 from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import markdown_table, markdown_text, rounded_up

@@ -33,11 +33,10 @@ from bertsecrets.measures.offsets import Offsets
 from bertsecrets.models.checkpoint import _apply_gates
 from bertsecrets.models.classifier import GATES, RECORD, SequenceClassifier
 from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.fit_gates import FitGates
 from bertsecrets.pruning.gates import fit_gates
 from bertsecrets.pruning.prune import PruneHeads, PruningSearch
-from bertsecrets.pruning.rows import PathGate, PathPoint, Pruned
+from bertsecrets.pruning.rows import PathGate, PathPoint, Pruned, Pruning
 from bertsecrets.pruning.scores import SCORES, removal_sets
 from bertsecrets.pruning.sets import Situation
 from bertsecrets.pruning.settings import PruneSettings

@@ -18,8 +18,7 @@ from bertsecrets.papers.models import Studied, studied
 from bertsecrets.papers.statements.judge import Cell, judge
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.statement import Statement
-from bertsecrets.pruning.experiment import CausalGates, Pruning
-from bertsecrets.pruning.rows import Chosen, GateFits, PathPoint, Point, PruneSearch, Timing
+from bertsecrets.pruning.rows import CausalGates, Chosen, GateFits, PathPoint, Point, PruneSearch, Pruning, Timing
 from bertsecrets.pruning.scores import score_label
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.estimate import Estimate

@@ -43,7 +43,7 @@ from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import Section
 from bertsecrets.probes.rows import HiddenState, Probed, ProbeScore, Structural
-from bertsecrets.pruning.experiment import FirstPruned, LearnedGates
+from bertsecrets.pruning.rows import FirstPruned, LearnedGates
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.ablation_table import AblationTable

@@ -41,8 +41,7 @@ from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.special_tokens import blocking_table
 from bertsecrets.probes.analysis import Probes
 from bertsecrets.probes.rows import Difference, HiddenState, Probed, ProbeScore, Structural
-from bertsecrets.pruning.experiment import CausalGates
-from bertsecrets.pruning.rows import GateFits, PathPoint
+from bertsecrets.pruning.rows import CausalGates, GateFits, PathPoint
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.table import MissingColumnError
 from bertsecrets.results.views import Comparison, MeasureView, Replicates

@@ -16,9 +16,8 @@ from bertsecrets.present.pruning import (
     guarantee_in_words,
     search_in_words,
 )
-from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.guarantee import search_level
-from bertsecrets.pruning.rows import Chosen, Group, Pruned
+from bertsecrets.pruning.rows import Chosen, Group, Pruned, Pruning
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import Comparison, MeasureView, Replicates

@@ -13,8 +13,7 @@ from reporting.finished_runs import make_run
 from bertsecrets.data.task import Task
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.present.shrink import answer_in_words, frontier_table, summary_in_words
-from bertsecrets.pruning.experiment import Shrinking
-from bertsecrets.pruning.rows import Attempt, Group, Layer, MetricTest, ShrinkSearch, Shrunk, Smaller, Timing
+from bertsecrets.pruning.rows import Attempt, Group, Layer, MetricTest, Shrinking, ShrinkSearch, Shrunk, Smaller, Timing
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run

@@ -12,8 +12,7 @@ from reporting.finished_runs import make_run
 from scipy import stats
 
 from bertsecrets.errors import UserError
-from bertsecrets.pruning.experiment import Pruning
-from bertsecrets.pruning.rows import Shrunk
+from bertsecrets.pruning.rows import Pruning, Shrunk
 from bertsecrets.reporting.gate import Loss, check_metrics, conditions, losses_of_later, losses_of_run, refusals
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.estimate import Estimate

@@ -7,7 +7,7 @@ import pytest
 from reporting.finished_runs import make_run
 
 from bertsecrets.patterns.measure import Patterns
-from bertsecrets.pruning.experiment import Shrinking
+from bertsecrets.pruning.rows import Shrinking
 from bertsecrets.reporting.joins import roles_of_kept_heads
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.run import Run

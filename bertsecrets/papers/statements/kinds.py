@@ -34,9 +34,8 @@ from bertsecrets.papers.statements.test import (
     mean_of,
     reliability,
 )
-from bertsecrets.pruning.experiment import SHUT, CausalGates
-from bertsecrets.pruning.experiment import Pruning as Experiment
-from bertsecrets.pruning.rows import CONTROLS, REVERSED, GateFits, PathPoint, Pruned
+from bertsecrets.pruning.rows import CONTROLS, REVERSED, SHUT, CausalGates, GateFits, PathPoint, Pruned
+from bertsecrets.pruning.rows import Pruning as Experiment
 from bertsecrets.pruning.scores import score_label
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import head_label, level_text

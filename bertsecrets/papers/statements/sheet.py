@@ -23,7 +23,7 @@ from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import ANY_MODEL, model_settings, text_settings, view_before
 from bertsecrets.present.grid import highest
-from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.pruning.rows import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
 from bertsecrets.results.disabled import rows_of

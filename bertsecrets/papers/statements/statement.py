@@ -20,7 +20,7 @@ from bertsecrets.papers.names import files_of, is_path
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, MADE, OR, SEEDS, About, disabled_columns
 from bertsecrets.papers.statements.test import Test
-from bertsecrets.pruning.experiment import CausalGates, Pruning
+from bertsecrets.pruning.rows import CausalGates, Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.settings import CONF, Settings, shown
 
