@@ -135,28 +135,28 @@ class Forecast:
     precision: Precision = FP32
     reason: str | None = None
 
-    def decide(self, wish: str | None, budget: float | None = None, limit: float | None = None) -> Decision:
+    def decide(self, requested: str | None, budget: float | None = None, limit: float | None = None) -> Decision:
         """Choose how to sweep: as requested, else by size and nominal time; take a random sample if a budget requires
         one.
 
         Args:
-            wish: ``exact``, ``screened``, ``measured`` to choose by measured time, or None.
+            requested: ``exact``, ``screened``, ``measured`` to choose by measured time, or None.
             budget: Measured seconds; None for no limit.
             limit: Nominal seconds beyond which the sweep is skipped.
 
         Raises:
             UserError: If the budget is too small for :data:`FEWEST` examples.
         """
-        times = self.measured if wish == MEASURED or budget is not None else self.nominal
+        times = self.measured if requested == MEASURED or budget is not None else self.nominal
         if self.measured.screened is None:
             kind = "exact"
-        elif wish is None or wish == MEASURED:
-            patience = EXACT_UP_TO if wish == MEASURED else self._patience(limit)
+        elif requested is None or requested == MEASURED:
+            patience = EXACT_UP_TO if requested == MEASURED else self._patience(limit)
             kind = times.choice(patience if budget is None else budget - times.fit)
             if budget is not None and self._within(budget, "screened") < FEWEST_SCREENED:
                 kind = "exact"
         else:
-            kind = wish
+            kind = requested
         sample = self.examples if budget is None else self._within(budget, kind)
         fewest = min(FEWEST, self.examples)
         if budget is not None and sample < fewest:
@@ -179,7 +179,9 @@ class Forecast:
             return EXACT_UP_TO
         return math.inf if limit is None else limit - self.nominal.fit
 
-    def in_words(self, decision: Decision, wish: str | None, budget: float | None, limit: float | None = None) -> str:
+    def in_words(
+        self, decision: Decision, requested: str | None, budget: float | None, limit: float | None = None
+    ) -> str:
         """One line: what will be done, how long each kind of sweep takes, and what can be detected."""
         kind = decision.kind
         costs = f"exact sweep about {duration(self.measured.exact)}"
@@ -203,10 +205,10 @@ class Forecast:
         )
         how = f"{'Exact' if kind == 'exact' else 'Screened'} sweep"
         if self.unscreened is not None and (
-            wish == "screened" or (wish is None and self.nominal.exact > self._patience(limit))
+            requested == "screened" or (requested is None and self.nominal.exact > self._patience(limit))
         ):
             how += f", as {self.unscreened}"
-        elif wish is None and self.measured.screened is not None:
+        elif requested is None and self.measured.screened is not None:
             other = "screened" if kind == "exact" else "exact"
             by_nominal = budget is None and self.measured.choice(self._patience(limit)) != kind
             why = "chosen by nominal speed, regardless of the load; " if by_nominal else ""

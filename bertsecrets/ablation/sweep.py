@@ -374,17 +374,17 @@ class DisableAnalysis(Analysis):
         # The sweeps of one training run must be of the same kind; bf16 is for screened sweeps only.
         implied = "screened" if settings.precision == BF16 else None
         free = context.stage == CHECKPOINT or self.limit is not None
-        wish = settings.sweep or implied or (None if free else "exact")
-        wishes = ("decision", wish, settings.budget, settings.precision)
-        begun = store.get(*wishes)
+        requested = settings.sweep or implied or (None if free else "exact")
+        request = ("decision", requested, settings.budget, settings.precision)
+        begun = store.get(*request)
         decision = None if begun is None else Decision(**begun)
         precision = settings.precision if decision is None else decision.precision
         predicted = forecast(context, plan, settings, precision, fp32)
         budget = None if settings.budget is None else seconds_of(settings.budget)
         if decision is None:
-            decision = predicted.decide(wish, budget, self.limit)
+            decision = predicted.decide(requested, budget, self.limit)
             if context.is_first:
-                store.put(asdict(decision), *wishes)
+                store.put(asdict(decision), *request)
         seconds = predicted.nominal.of(decision.kind) + predicted.nominal.fit
         if self.limit is not None and budget is None and seconds > self.limit:
             _log.info(
@@ -394,5 +394,5 @@ class DisableAnalysis(Analysis):
                 "the time."
             )
             return None
-        _log.info(predicted.in_words(decision, wish, budget, self.limit))
+        _log.info(predicted.in_words(decision, requested, budget, self.limit))
         return decision

@@ -264,7 +264,7 @@ def test_the_same_command_makes_the_same_choice_under_any_load(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    ("wish", "budget", "limit", "examples", "nominal", "measured", "kind", "differs"),
+    ("requested", "budget", "limit", "examples", "nominal", "measured", "kind", "differs"),
     [
         (None, None, None, 4000, 10.0, 1000.0, "exact", True),
         (None, None, None, 4000, 10.1, 1.0, "screened", True),
@@ -282,7 +282,7 @@ def test_the_same_command_makes_the_same_choice_under_any_load(tmp_path: Path, m
     ],
 )
 def test_size_and_nominal_speed_decide_unless_asked(
-    wish: str | None,
+    requested: str | None,
     budget: float | None,
     limit: float | None,
     examples: int,
@@ -301,13 +301,13 @@ def test_size_and_nominal_speed_decide_unless_asked(
         needed=0.05,
         family=8,
     )
-    decision = forecast.decide(wish, budget, limit)
+    decision = forecast.decide(requested, budget, limit)
     assert decision.kind == kind
     # The loss is that of the page's table for a head that changes as many predictions: corrected over its kind.
     label_N, lost = np.zeros(decision.examples, int), np.arange(decision.examples) < decision.examples / 100
     paired = PairedPredictions(label_N, label_N, np.stack([lost.astype(int)] * 8))
     (smallest, *_) = smallest_effects(METRICS["accuracy"], paired, 2 * 0.05 / 8, 99)
-    words = forecast.in_words(decision, wish, budget, limit)
+    words = forecast.in_words(decision, requested, budget, limit)
     assert f"an accuracy loss of {100 * smallest:.1f} points or more is detected" in words
     # Where the printed times speak for the other way, the line says why.
     by_nominal = "(chosen by nominal speed, regardless of the load; ablation.sweep="
