@@ -169,6 +169,7 @@ PARTS = (
     "CommandKeys",
     "CommonKeys",
     "DescribedKeys",
+    "Filters",
     "ModelKeys",
     "SearchSettings",
     "_SmallerSettings",

@@ -11,9 +11,11 @@ import pytest
 from data.framenet_folder import FRAMES, REMAINING, UNITS, write_framenet
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameNetFiles, Span
-from bertsecrets.data.framenet.source import FrameNetSource, read_published, select
+from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameNetFiles, FrameRoles, Span
+from bertsecrets.data.framenet.source import Filters, FrameNetSource, read_published, select
 from bertsecrets.errors import UserError
+
+OPEN = {"core": "any", "max_words": None, "single_target": False, "max_element_words": None, "min_words_between": None}
 
 
 def corpus(folder: Path) -> FrameNetCorpus:
@@ -54,7 +56,10 @@ def test_exemplars_and_frames_are_those_that_nltk_reads(tmp_path: Path, monkeypa
     assert len(expected) == sum(len(sentences) for _, _, sentences in UNITS.values())
     for name in FRAMES:
         frame = reader.frame(name)
-        assert ours.core_set(name) == {element.name for group in frame.FEcoreSets for element in group}
+        assert ours.roles(name) == FrameRoles(
+            frozenset(element.name for element in frame.FE.values() if element.coreType == "Core"),
+            frozenset(element.name for group in frame.FEcoreSets for element in group),
+        )
 
 
 @pytest.mark.parametrize("matching", ["kovaleva", "offsets"])
@@ -63,7 +68,7 @@ def test_filters_leave_what_was_computed_by_hand(
 ) -> None:
     ours = corpus(write_framenet(tmp_path / "fn"))
     with caplog.at_level(logging.INFO):
-        found = select(ours.exemplars(), ours.core_set, matching, "FrameNet 1.5")  # type: ignore[arg-type]
+        found = select(ours.exemplars(), ours.roles, Filters.read("framenet", {"matching": matching}), "FrameNet 1.5")
     assert list(found.remaining.values()) == REMAINING[matching]
     assert f"at most 12 words: {REMAINING[matching][2]}" in caplog.text
     expected = [("nodded", ["He"]), ("nodded", ["The man"]), ("nodded", ["the man"]), ("nodding", ["He"])]
@@ -73,12 +78,33 @@ def test_filters_leave_what_was_computed_by_hand(
     assert [example.index for example in found.examples] == list(range(len(expected)))
 
 
+@pytest.mark.parametrize(
+    ("switched", "count"),
+    [
+        ({}, 10),
+        ({"core": "core_set"}, 8),
+        ({"core": "core_type"}, 9),
+        ({"max_words": 12}, 9),
+        ({"single_target": True}, 9),
+        ({"max_element_words": 3}, 9),
+        ({"min_words_between": 2}, 9),
+        ({"min_words_between": 2, "matching": "kovaleva"}, 8),
+    ],
+)
+def test_every_filter_works_alone(tmp_path: Path, switched: dict[str, object], count: int) -> None:
+    ours = corpus(write_framenet(tmp_path / "fn"))
+    found = select(ours.exemplars(), ours.roles, Filters.read("framenet", {**OPEN, **switched}))
+    assert len(found.examples) == count
+
+
 def test_words_are_cut_where_target_and_elements_begin() -> None:
     exemplar = Exemplar(
         "half-hearted men", "", "F", (Span(5, 12, "Target"),), (Span(0, 4, "A"), Span(13, 16, "B"), Span(4, 5, "C"))
     )
-    example = exemplar.as_example(0, [Span(0, 4, "A")])
-    (annotation,) = example.annotations
+    found = select([exemplar], lambda _: FrameRoles(frozenset({"A"}), frozenset()), Filters.read("framenet",
+        {**OPEN, "core": "core_type"}
+    ))  # fmt: skip
+    (annotation,) = found.examples[0].annotations
     assert [word.form for word in annotation.words] == ["half", "-", "hearted", "men"]
     assert [(element.name, element.first, element.last, element.core) for element in annotation.frames[0].elements] == [
         ("A", 0, 0, True),
@@ -146,9 +172,10 @@ def test_a_wrong_setting_is_reported(section: dict[str, object], message: str) -
         FrameNetSource.read("framenet", section)
 
 
-def test_filters_that_leave_nothing_are_reported() -> None:
-    with pytest.raises(UserError, match="none left after 'all'"):
-        select([], lambda _: frozenset(), "offsets")
+def test_filters_that_leave_nothing_are_reported(tmp_path: Path) -> None:
+    section = {"root": str(write_framenet(tmp_path / "fn")), "max_words": 1}
+    with pytest.raises(UserError, match="none left after 'at most 1 words'"):
+        FrameNetSource.read("framenet", section).load()
 
 
 def test_a_missing_nltk_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +222,7 @@ def test_framenet_1_5_in_full_holds_the_papers_sentences(framenet: Path) -> None
     started = time.process_time()
     ours = corpus(framenet / "framenet_v15.zip")
     exemplars = list(ours.exemplars())
-    found = select(exemplars, ours.core_set, "kovaleva")
+    found = select(exemplars, ours.roles, Filters(matching="kovaleva"))
     assert time.process_time() - started < 120
     assert list(found.remaining.values()) == [154_485, 75_256, 12_024, 11_967, 8_331, 694, 439]
 

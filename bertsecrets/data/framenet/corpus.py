@@ -28,6 +28,14 @@ _PROBLEM = "Problem"
 
 
 @dataclass(frozen=True, slots=True)
+class FrameRoles:
+    """The core elements of a frame: those of type Core, and the members of its core sets."""
+
+    core_type: frozenset[str]
+    core_set: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """A labelled part of a text: characters ``start`` to ``end`` (exclusive)."""
 
@@ -151,14 +159,19 @@ class FrameNetCorpus:
         self.files = files
         index = files.parse("luIndex.xml").iter(f"{_NAMESPACE}lu")
         self.units = [unit.attrib for unit in index if unit.get("status") != _PROBLEM]
-        self._core_sets: dict[str, frozenset[str]] = {}
+        self._roles: dict[str, FrameRoles] = {}
 
-    def core_set(self, frame: str) -> frozenset[str]:
-        """The elements in a frame's core sets; raises UserError if the release lacks the frame."""
-        if frame not in self._core_sets:
-            members = self.files.parse(f"frame/{frame}.xml").iterfind(f"{_NAMESPACE}FEcoreSet/{_NAMESPACE}memberFE")
-            self._core_sets[frame] = frozenset(member.attrib["name"] for member in members)
-        return self._core_sets[frame]
+    def roles(self, frame: str) -> FrameRoles:
+        """The core elements of a frame; raises UserError if the release lacks it."""
+        if frame not in self._roles:
+            root = self.files.parse(f"frame/{frame}.xml")
+            elements = root.iterfind(f"{_NAMESPACE}FE")
+            members = root.iterfind(f"{_NAMESPACE}FEcoreSet/{_NAMESPACE}memberFE")
+            self._roles[frame] = FrameRoles(
+                core_type=frozenset(one.attrib["name"] for one in elements if one.get("coreType") == "Core"),
+                core_set=frozenset(member.attrib["name"] for member in members),
+            )
+        return self._roles[frame]
 
     def exemplars(self, progress: bool = False) -> Iterator[Exemplar]:
         """All exemplars, by lexical unit in the order of the index.

@@ -6,21 +6,91 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from bertsecrets.data.example import Example, Matching
-from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameNetFiles, Span
+from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameNetFiles, FrameRoles, Span
 from bertsecrets.errors import UserError
 from bertsecrets.settings import Settings, shown
 
-_LONGEST, _LONGEST_ELEMENT, _LEAST_BETWEEN = 12, 3, 2
-"""Words of a sentence and of an element at most, and between target and element at least."""
+Core = Literal["core_set", "core_type", "any"]
+
+_Limit = Annotated[int | None, Field(ge=1, description="a whole number from 1, or null for no limit")]
+_CORE = {"core_set": "core set", "core_type": "core element"}
 
 _LINE = re.compile(r"(?P<text>.*) (?P<target>\S+) (?P<links>\[.*\])")
 
 _log = logging.getLogger(__name__)
+
+
+class Filters(Settings):
+    """Conditions that an exemplar must meet; None (or False) disables a filter.
+
+    Words are those of nltk's Treebank tokenizer.
+
+    Attributes:
+        core: Which frame elements are linked to their target: members of a core set of the frame (the authors' code),
+            elements of type Core, or any.
+        max_words: Longest sentence.
+        single_target: Whether the target must be contiguous; otherwise its first part is used.
+        max_element_words: Longest frame element, linked or not.
+        min_words_between: Least number of words between the target and every frame element, linked or not.
+        matching: How this distance is measured. ``offsets``: from the character offsets of target and element.
+            ``kovaleva``: from strings, as in the authors' code: no word that equals one of an element's words may be
+            within ``min_words_between`` of the first word that equals the target.
+    """
+
+    conf = ("framenet/default",)
+
+    core: Core = Field(description="the name of a rule")
+    max_words: _Limit
+    single_target: bool = Field(description="true or false")
+    max_element_words: _Limit
+    min_words_between: _Limit
+    matching: Matching = Field(description="the name of a rule")
+
+    def steps(self) -> dict[str, Callable[[Exemplar, FrameRoles], bool]]:
+        """Description of each active filter -> the filter, in the order of the authors' code."""
+        words = _tokenizer()
+        steps: dict[str, Callable[[Exemplar, FrameRoles], bool]] = {}
+        if self.core != "any":
+            steps[f"frame has a {_CORE[self.core]}"] = lambda _, roles: bool(self._core(roles))
+        if self.max_words is not None:
+            limit = self.max_words
+            # The tokenizer only splits further: most long sentences are recognised without it.
+            steps[f"at most {limit} words"] = lambda exemplar, _: (
+                len(exemplar.text.split()) <= limit and len(words(exemplar.text)) <= limit
+            )
+        if self.single_target:
+            steps["target in one piece"] = lambda exemplar, _: len(exemplar.targets) == 1
+        else:
+            steps["has a target"] = lambda exemplar, _: bool(exemplar.targets)
+        if self.max_element_words is not None:
+            longest = self.max_element_words
+            steps[f"elements of at most {longest} words"] = lambda exemplar, _: all(
+                len(words(exemplar.text[span.start : span.end])) <= longest for span in exemplar.elements
+            )
+        if self.min_words_between is not None:
+            near = _near_by_strings if self.matching == "kovaleva" else _near
+            least = self.min_words_between
+            steps[f"at least {least} words between target and elements"] = lambda exemplar, _: (
+                not near(exemplar, least, words)
+            )
+        steps["has a linked element"] = lambda exemplar, roles: bool(self.linked(exemplar, roles))
+        return steps
+
+    def linked(self, exemplar: Exemplar, roles: FrameRoles) -> tuple[Span, ...]:
+        """The frame elements that are linked to the target."""
+        if self.core == "any":
+            return exemplar.elements
+        core = self._core(roles)
+        return tuple(span for span in exemplar.elements if span.name in core)
+
+    def _core(self, roles: FrameRoles) -> frozenset[str]:
+        return roles.core_set if self.core == "core_set" else roles.core_type
 
 
 @dataclass(frozen=True)
@@ -32,58 +102,39 @@ class Selection:
 
 
 def select(
-    exemplars: Iterable[Exemplar], core_set: Callable[[str], frozenset[str]], matching: Matching, name: str = "FrameNet"
+    exemplars: Iterable[Exemplar], roles: Callable[[str], FrameRoles], filters: Filters, name: str = "FrameNet"
 ) -> Selection:
-    """Apply the paper's filters in the order of the authors' code, and log how many exemplars remain after each.
-
-    Words are those of nltk's Treebank tokenizer.
+    """Apply the filters in order and log how many exemplars remain after each.
 
     Args:
         exemplars: Streamed; only selected ones are kept in memory.
-        core_set: Frame name -> the members of its core sets, which are linked to the target.
-        matching: How the distance between target and elements is measured. ``offsets``: from their character offsets.
-            ``kovaleva``: from strings, as in the authors' code: no word that equals one of an element's words may be
-            near the first word that equals the target.
+        roles: Frame name -> its core elements.
+        filters: The filters.
         name: Name of the corpus in the log, e.g. "FrameNet 1.5".
 
     Raises:
         UserError: If no exemplar passes; the message names the last filter.
     """
-    words = _tokenizer()
-    near = _near_by_strings if matching == "kovaleva" else _near
-    steps: dict[str, Callable[[Exemplar, frozenset[str]], bool]] = {
-        "frame has a core set": lambda _, core: bool(core),
-        # The tokenizer only splits further: most long sentences are recognised without it.
-        f"at most {_LONGEST} words": lambda exemplar, _: (
-            len(exemplar.text.split()) <= _LONGEST and len(words(exemplar.text)) <= _LONGEST
-        ),
-        "target in one piece": lambda exemplar, _: len(exemplar.targets) == 1,
-        f"elements of at most {_LONGEST_ELEMENT} words": lambda exemplar, _: all(
-            len(words(exemplar.text[span.start : span.end])) <= _LONGEST_ELEMENT for span in exemplar.elements
-        ),
-        f"at least {_LEAST_BETWEEN} words between target and elements": lambda exemplar, _: (
-            not near(exemplar, _LEAST_BETWEEN, words)
-        ),
-        "has a linked element": lambda exemplar, core: any(span.name in core for span in exemplar.elements),
-    }
+    steps = filters.steps()
     remaining = {"all": 0, **dict.fromkeys(steps, 0)}
     examples: list[Example] = []
     for exemplar in exemplars:
         remaining["all"] += 1
-        core = core_set(exemplar.frame)
+        frame_roles = roles(exemplar.frame)
         for step, passes in steps.items():
-            if not passes(exemplar, core):
+            if not passes(exemplar, frame_roles):
                 break
             remaining[step] += 1
         else:
-            linked = [span for span in exemplar.elements if span.name in core]
+            linked = filters.linked(exemplar, frame_roles)
             examples.append(exemplar.as_example(len(examples), linked))
     counts = "; ".join(f"{step}: {count:,}" for step, count in remaining.items())
     _log.info(f"{name}, exemplars left after each filter: {counts}.")
     if not examples:
         last = next((step for step, count in remaining.items() if not count), "all")
         raise UserError(
-            f"No FrameNet sentence passes the filters (none left after '{last}'); give a whole release of FrameNet."
+            f"No FrameNet sentence passes the filters (none left after '{last}'); relax framenet.{{core, max_words, "
+            "max_element_words, min_words_between}."
         )
     return Selection(examples, remaining)
 
@@ -127,23 +178,19 @@ def _tokenizer() -> Callable[[str], list[str]]:
     return tokenize
 
 
-class FrameNetSource(Settings):
+class FrameNetSource(Filters):
     """Annotated sentences: filtered exemplars of a FrameNet release, or a published selection.
 
     Attributes:
         root: Folder or zip of a FrameNet release; its exemplars are filtered.
         published: A text file of selected sentences, which are not filtered; see :func:`read_published`.
-        matching: How words are matched, see :func:`select`.
 
     Raises:
         UserError: If both are given, or the given one does not exist or is not valid.
     """
 
-    conf = ("framenet/default",)
-
     root: str | None = Field(min_length=1, description="a folder or zip of FrameNet, or null")
     published: str | None = Field(min_length=1, description="a text file of sentences, or null")
-    matching: Matching = Field(description="the name of a rule")
 
     @model_validator(mode="after")
     def _check_paths(self) -> Self:
@@ -181,7 +228,7 @@ class FrameNetSource(Settings):
         """
         if self.root:
             corpus = FrameNetCorpus(FrameNetFiles(_path(self.root)))
-            return select(corpus.exemplars(progress), corpus.core_set, self.matching, self.name)
+            return select(corpus.exemplars(progress), corpus.roles, self, self.name)
         assert self.published
         return Selection(read_published(_path(self.published)), {})
 
