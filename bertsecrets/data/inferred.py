@@ -3,7 +3,7 @@
 import logging
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,12 @@ _EVALUATED = (VALIDATION, "valid", "val", "dev", "test")
 
 _NAMED = 3
 """Most non-numeric values that a message lists."""
+
+_LIST_MARKS = "|;,"
+"""Separators between several labels in one row."""
+
+_MISSING = frozenset({"na", "n/a", "nan", "null", "none", "?", "missing", "unknown"})
+"""Class names that often mean a missing label."""
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +96,8 @@ def inferred_task(
         judged = [splits[split] for split in (TRAIN, evaluated) if split]
         tags = _tags([split[config.label] for split in judged], train, config, where)
         return {**common, "kind": TOKENS, **tags}
-    if not _is_plain(train.features[config.label]):
+    plain = [column for column, feature in train.features.items() if _is_plain(feature)]
+    if config.label not in plain:
         raise UserError(
             f"{where} contains {train.features[config.label]}; expected one text or number per row (tasks with "
             "several labels per text are not supported)."
@@ -99,17 +106,8 @@ def inferred_task(
         return {**common, **_choice([splits[split] for split in (TRAIN, evaluated) if split], config, where)}
     names = getattr(train.features[config.label], "names", None)
     if names is None:
-        given = train[config.label]
-        # Decimals may be scores.
-        names_rows = MOST_NUMBERED < len(given) == len(set(given)) and all(
-            number is None or number.is_integer() for number in map(_number, given)
-        )
-        if config.target == "auto" and names_rows:
-            raise UserError(
-                f"{where} has a different value in each of the {len(given):,} rows, so it looks like an identifier, "
-                "not a label; choose a column whose values repeat with data.label, or set data.target=scores if these "
-                "numbers are scores."
-            )
+        others = [column for column in plain if column not in (*texts, config.label)]
+        _check_repeated(train[:], others, config, where)
         values = [
             [value for value in splits[split].unique(config.label) if value is not None]
             for split in (TRAIN, evaluated)
@@ -217,6 +215,7 @@ def _target(values: Sequence[Sequence[Any]], config: SourceConfig, where: str, o
         (len(set(numeric)) > MOST_NUMBERED and outputs < 2) or not all(number.is_integer() for number in numeric)
     )
     if config.target == "auto":
+        _check_single(different, where)
         _check_numbers(different, numbers, scores, where)
     if config.target == "scores" or (config.target == "auto" and scores):
         if len(numeric) < len(different):
@@ -238,6 +237,48 @@ def _target(values: Sequence[Sequence[Any]], config: SourceConfig, where: str, o
     if outputs < 2:
         _check_classes([str(value) for value in values[0]], where)
     return _classes([str(value) for value in ordered], where, outputs)
+
+
+def _check_repeated(rows: Mapping[str, Sequence[Any]], others: Sequence[str], config: SourceConfig, where: str) -> None:
+    """Raise UserError if every row has a distinct value, like an identifier; decimals may be scores.
+
+    Args:
+        rows: Column -> the value of each row.
+        others: Columns that may hold labels instead.
+        config: Names the label and the target; an explicit target is accepted without this check.
+        where: The column, for the message.
+    """
+    values = rows[config.label]
+    if config.target != "auto" or len(values) <= MOST_NUMBERED or len(set(values)) < len(values):
+        return
+    if any(number is not None and not number.is_integer() for number in map(_number, values)):
+        return
+    most = min(MOST_CLASSES, len(values) / 2)
+    possible = [name for name in others if 1 < len(set(rows[name])) <= most]
+    advice = (
+        f"choose a column whose values repeat: data.label={' or data.label='.join(possible)}"
+        if possible
+        else "no other column looks like classes: add a column of labels, or set data.target=scores if these numbers "
+        "are scores"
+    )
+    raise UserError(
+        f"{where} has a different value in each of the {len(values):,} rows, so it looks like an identifier, not a "
+        f"label; {advice}."
+    )
+
+
+def _check_single(different: Sequence[Any], where: str) -> None:
+    """Raise UserError if values list several labels, such as ``a|b`` where ``a`` and ``b`` are also values."""
+    texts = [str(value) for value in different]
+    for mark in _LIST_MARKS:
+        lists = [text for text in texts if mark in text.strip(mark)]
+        labels = {part.strip() for text in texts for part in text.split(mark)}
+        if lists and len(labels) < len(texts):
+            raise UserError(
+                f"{where} has several labels in one row, such as {shown(lists[0])}; tasks with several labels per "
+                "text are not supported: keep one label in each row, or set data.target=classes to treat every "
+                "combination as a class."
+            )
 
 
 def _check_numbers(different: Sequence[Any], numbers: Sequence[float | None], scores: bool, where: str) -> None:
@@ -278,7 +319,30 @@ def _classes(names: list[str], where: str, outputs: int) -> dict[str, Any]:
                 f"{where} contains {shown(name)}, which cannot be a class name; rename it to at most {_LONGEST_CLASS} "
                 "printable characters without '${'."
             )
+    doubts = _doubts(names)
+    if doubts:
+        _log.warning(
+            f"{where}: {'; '.join(doubts)}. Each counts as a separate class; correct or remove these rows if that is "
+            "not intended."
+        )
     return {"labels": names, "metrics": ["accuracy", "matthews"]}
+
+
+def _doubts(names: Sequence[str]) -> list[str]:
+    """Suspicious class names, as parts of a sentence.
+
+    >>> _doubts(["Yes", "no", "yes", "NA"])
+    ["'Yes' and 'yes' differ only in case", "'NA' may stand for a missing label"]
+    >>> _doubts(["-1", "0", "1"]), _doubts(["-1", "1"])
+    (["'-1' may stand for a missing label"], [])
+    """
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(name.casefold().strip(), []).append(name)
+    doubts = [f"{' and '.join(map(shown, same))} differ only in case" for same in alike.values() if len(same) > 1]
+    counted = set(names) == {"-1", *map(str, range(len(names) - 1))}
+    missing = [name for name in names if name.casefold().strip() in _MISSING or (name == "-1" and counted)]
+    return doubts + [f"{shown(name)} may stand for a missing label" for name in missing]
 
 
 def _number(value: Any) -> float | None:

@@ -307,3 +307,22 @@ def _check_layouts(task: Task) -> None:
                 f"task.{section}.choices has {len(columns)} columns; expected one for each of the {len(task.labels)} "
                 "places in task.labels, or one with a list of choices."
             )
+    if task.conllu is not None and task.conllu.files:
+        for split in task.evaluation.values():
+            if split not in task.conllu.files:
+                raise UserError(
+                    f"task.evaluation lists split '{split}', which has no file in task.conllu.files; "
+                    f"{choices(split, task.conllu.files)}."
+                )
+    if task.tsv is not None:
+        for split in ("train", *task.evaluation.values()):
+            if split not in task.tsv.files:
+                key = "Training needs" if split == "train" else "task.evaluation names"
+                raise UserError(
+                    f"{key} split '{split}', which has no file in task.tsv.files; {choices(split, task.tsv.files)}."
+                )
+        for column in (*task.tsv.texts, task.tsv.label):
+            if task.tsv.headless and column not in task.tsv.positions:
+                raise UserError(
+                    f"task.tsv.positions lacks column '{column}'; files without a header need the position of each."
+                )

@@ -125,6 +125,23 @@ def test_a_zip_and_the_folder_above_are_read_alike(tmp_path: Path) -> None:
     assert FrameNetSource.read("framenet", {"root": str(packed)}).name == "FrameNet 1.5"
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_file_that_unpacks_to_more_than_any_release_has_is_not_read_to_its_end(tmp_path: Path, packed: bool) -> None:
+    folder = write_framenet(tmp_path / "framenet")
+    with (folder / "luIndex.xml").open("r+b") as file:
+        file.truncate(50_000_001)
+    root = tmp_path / "framenet.zip" if packed else folder
+    if packed:
+        with zipfile.ZipFile(root, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for path in folder.rglob("*.*"):
+                archive.write(path, path.relative_to(folder))
+        assert root.stat().st_size < 1_000_000
+    with pytest.raises(
+        UserError, match=r"file 'luIndex.xml' of .* has more than 50,000,000 bytes, more than any release"
+    ):
+        FrameNetFiles(root)
+
+
 def _without(*names: str):  # type: ignore[no-untyped-def]
     def spoil(folder: Path) -> None:
         for name in names:
@@ -146,6 +163,7 @@ def _with(name: str, content: str):  # type: ignore[no-untyped-def]
         (_without("lu", "frame"), r"\(lu/, frame/ missing\)"),
         (_without("luIndex.xml"), r"\(luIndex.xml missing\)"),
         (_with("README.txt", "Release 1.3"), "has version 1.3; give a release of FrameNet 1.5, 1.6 or 1.7"),
+        (_with("luIndex.xml", "<lexicalUnits/>"), "another version"),
         (_with("luIndex.xml", "<luIndex"), "luIndex.xml' of .* is damaged"),
         (_without("lu/lu1.xml"), "incomplete .*lu/lu1.xml is missing"),
         (_without("frame/Nodding.xml"), "incomplete .*frame/Nodding.xml is missing"),

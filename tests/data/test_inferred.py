@@ -79,7 +79,8 @@ def test_an_evaluation_file_is_evaluated_on(tmp_path: Path) -> None:
         ([*map(str, range(21)), "3"], "auto", (0.0, 20.0)),
         (list(map(str, range(21))), "scores", (0.0, 20.0)),
         ([str(i / 4) for i in range(30)], "auto", (0.0, 7.25)),
-        (["a|b", "a", "b"], "auto", ("a", "a|b", "b")),
+        (["a|b", "a", "b"], "classes", ("a", "a|b", "b")),
+        (["art | law", "trade"], "auto", ("art | law", "trade")),
         (["nan", "inf", "1"], "auto", ("inf", "nan", "1")),
         (["1", "2", "NA", "3"], "classes", ("NA", "1", "2", "3")),
         (["1", "1.0", "0"], "classes", ("0", "1", "1.0")),
@@ -155,9 +156,15 @@ def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, s
         (
             REVIEWS,
             {"label": "id"},
-            "each of the 50 rows, so it looks like an identifier, not a label; choose a column whose values repeat",
+            "each of the 50 rows, so it looks like an identifier, not a label; choose a column whose values repeat: "
+            "data.label=stars.",
         ),
-        ("review,stars\n" + "".join(f"a,c{i}\n" for i in range(30)), {}, "identifier, not a label"),
+        (
+            "review,stars\n" + "".join(f"a,c{i}\n" for i in range(30)),
+            {},
+            "identifier, not a label; no other column looks like classes",
+        ),
+        ("review,stars\na,x|y\nb,x\nc,y\n", {}, "has several labels in one row, such as 'x|y'; tasks with several"),
         ("café,stars\na,1\n".encode("latin-1"), {}, "is not UTF-8 (invalid continuation byte); convert it to UTF-8."),
         ("", {}, "has no header; expected the names of the columns in its first line."),
         ("review,stars\n\n", {}, "has no usable rows"),
@@ -380,10 +387,7 @@ def test_a_folder_in_the_layout_of_the_hub_serves_imdb(tmp_path: Path) -> None:
         ({"train": rows([0, 1]).rename_column("text", "texts")}, "has no column 'text'; did you mean 'texts'?"),
         ({"training": rows([0, 1])}, "has no split 'train'; did you mean 'training'?"),
         ({"train": rows([[0], [1]])}, "name the column of the words with data.text"),
-        (
-            {"train": rows([f"id{i}" for i in range(30)]).add_column("topic", ["a", "b"] * 15)},
-            "values repeat",
-        ),
+        ({"train": rows([f"id{i}" for i in range(30)]).add_column("topic", ["a", "b"] * 15)}, "data.label=topic."),
         ({"train": rows([1, 1])}, "has only one class ('1'); expected at least two."),
     ],
 )
@@ -414,3 +418,19 @@ def test_a_single_class_is_enough_for_a_model_that_has_others(tmp_path: Path, ca
     config = csv_data(tmp_path, "review,stars\na,good\nb,good\n")
     assert inferred_task(config, outputs=2)["labels"] == ["good"]
     assert "has only class 'good': heads that matter for other classes cannot be found." in caplog.text
+
+
+def test_odd_classes_are_named_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows_of = "".join(f"text {place},{label}\n" for place, label in enumerate(["Yes", "yes", "no", "NA"] * 5))
+    (tmp_path / "mixed.csv").write_text(f"text,label\n{rows_of}", "utf-8")
+    config = SourceConfig.read("data", {"source": "csv", "path": str(tmp_path / "mixed.csv")})
+    assert task_of(config).labels == ("NA", "Yes", "no", "yes")
+    (line,) = caplog.messages
+    assert (
+        "'Yes' and 'yes' differ only in case; 'NA' may stand for a missing label. Each counts as a separate class"
+        in line
+    )
+    caplog.clear()
+    task_of(saved(tmp_path, train=rows([0, -1, 1]), validation=rows([1])))
+    (line,) = caplog.messages
+    assert "'-1' may stand for a missing label" in line

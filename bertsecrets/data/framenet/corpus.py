@@ -21,6 +21,9 @@ from bertsecrets.results.progress import progress_over, reported
 VERSIONS = ("1.5", "1.6", "1.7")
 """Releases with the same layout."""
 
+_LARGEST = 50_000_000
+"""Limit on a file's unpacked bytes; the largest file of the releases has 2 million."""
+
 _NAMESPACE = "{http://framenet.icsi.berkeley.edu}"
 _REQUIRED = ("luIndex.xml", "frameIndex.xml", "frRelation.xml", "lu/", "frame/")
 # The releases leave lexical units with this status out of their own index.
@@ -109,6 +112,10 @@ class FrameNetFiles:
             )
         if self.version not in (None, *VERSIONS):
             raise UserError(f"FrameNet folder '{self.root}' has version {self.version}; give {release}.")
+        if self.parse("luIndex.xml").tag != f"{_NAMESPACE}luIndex":
+            raise UserError(
+                f"FrameNet folder '{self.root}' is another version (the layout of luIndex.xml differs); give {release}."
+            )
 
     @property
     def version(self) -> str | None:
@@ -123,13 +130,20 @@ class FrameNetFiles:
     def read(self, name: str) -> bytes:
         """A file's content; raises UserError if it is missing or cannot be read."""
         try:
-            return (self._folder / name).read_bytes()
+            with (self._folder / name).open("rb") as file:
+                content = file.read(_LARGEST + 1)
         # A zip with a password raises RuntimeError.
         except (OSError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(
                 f"FrameNet folder '{self.root}' is incomplete ({name} is missing or cannot be read); give the whole "
                 "folder."
             ) from error
+        if len(content) > _LARGEST:
+            raise UserError(
+                f"FrameNet file '{name}' of '{self.root}' has more than {_LARGEST:,} bytes, more than any release; "
+                "give a folder or zip of FrameNet."
+            )
+        return content
 
     def parse(self, name: str) -> ElementTree.Element:
         """An XML file's root element; raises UserError if the file is missing or not valid XML."""
