@@ -46,6 +46,7 @@ from bertsecrets.models.loading import check_segments, max_positions
 from bertsecrets.models.metrics import check_metrics, other_classes
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.models.settings import OptimizerConfig
+from bertsecrets.models.sharding import whole_weights
 from bertsecrets.pages.power_page import PowerPlan, plan_runs
 from bertsecrets.results.components import COMPONENTS, HEAD
 from bertsecrets.results.progress import progress_over
@@ -289,7 +290,8 @@ def measure(
         if Need.ANNOTATION in measure.needs and pipeline is None and annotations is None:
             raise UserError(f"Measure '{measure.name}' needs annotated words; give pipeline=<spaCy pipeline>.")
     analysis.check(context)
-    grids = [grid for findings in find(analysis, context) for grid in findings.grids]
+    with whole_weights(model):
+        grids = [grid for findings in find(analysis, context) for grid in findings.grids]
     if single:
         return HeadGrid.of(grids[0])
     return {grid.measure: HeadGrid.of(grid) for grid in grids}
@@ -454,7 +456,7 @@ def _disabled(context: Context, plans: Sequence[str], ablation: AblationSettings
     for plan in plans:
         if plan not in _PLANS:
             raise UserError(f"Unknown plan '{plan}'; {choices(str(plan), _PLANS)}.")
-    with evaluating(context.encoder.model):
+    with whole_weights(context.model), evaluating(context.encoder.model):
         judged = DisableAnalysis(list(plans), ablation).judged(context)
     assert judged is not None
     if context.task.head.classifies and not context.task.head.in_parts:

@@ -1,4 +1,4 @@
-"""Models wrapped in DistributedDataParallel, or sharded over processes, given to the API."""
+"""Models wrapped in DistributedDataParallel or sharded over processes, given to the API."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,13 @@ import torch
 from data.toy import wordpiece
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from trainings import tiny_classifier
 
 import bertsecrets as bs
 from bertsecrets.errors import UserError
+from bertsecrets.models.sharding import shard
 
 TEXTS = ["the cat sat", "a dog ran to the cat", "the dog", "a cat sat", "the cat ran"]
 LABELS = [0, 1, 0, 1, 1]
@@ -30,14 +31,14 @@ def results(model: Any) -> tuple[pd.DataFrame, Any]:
 def analyse(rank: int, folder: Path) -> None:
     """What each of two processes does."""
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    rows, grid = results(DistributedDataParallel(tiny_classifier()))
-    rows.to_parquet(folder / f"{rank}.parquet")
-    torch.save((grid.value_LHC, grid.stderr_LHC, grid.count_LHC), folder / f"{rank}.pt")
-    sharded = tiny_classifier()
-    fully_shard(sharded, mesh=init_device_mesh("cpu", (2,)))
-    for model in (sharded, FullyShardedDataParallel(tiny_classifier(), device_id=torch.device("cpu"))):
-        with pytest.raises(UserError, match=r"are sharded \(F.*; load its saved weights in one process"):
-            results(model)
+    parallel, sharded = DistributedDataParallel(tiny_classifier()), tiny_classifier()
+    shard(sharded, init_device_mesh("cpu", (2,)))
+    for name, model in (("parallel", parallel), ("sharded", sharded)):
+        rows, grid = results(model)
+        rows.to_parquet(folder / f"{name}{rank}.parquet")
+        torch.save((grid.value_LHC, grid.stderr_LHC, grid.count_LHC), folder / f"{name}{rank}.pt")
+    with pytest.raises(UserError, match=r"sharded by FullyShardedDataParallel.*; load its saved weights"):
+        results(FullyShardedDataParallel(tiny_classifier(), device_id=torch.device("cpu")))
     distributed.destroy_process_group()
 
 
@@ -47,7 +48,7 @@ def test_processes_that_share_a_model_count_each_example_once(tmp_path: Path) ->
     columns = ["baseline", "delta", "loss_change", "low_simultaneous", "high_simultaneous", "p_needed"]
     assert (rows.loss_change != 0).all()
     torch.multiprocessing.spawn(analyse, (tmp_path,), nprocs=2)
-    for name in ("0", "1"):
+    for name in ("parallel0", "parallel1", "sharded0", "sharded1"):
         of_two = pd.read_parquet(tmp_path / f"{name}.parquet")
         assert set(of_two["count"]) == {len(TEXTS)}
         np.testing.assert_allclose(of_two[columns], rows[columns], atol=1e-5)

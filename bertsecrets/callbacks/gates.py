@@ -18,6 +18,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.models.sharding import SHARDED
 from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete
 from bertsecrets.pruning.rows import FirstPruned, LearnedGates, Removed
 from bertsecrets.pruning.scores import columns_of, find_score, passes_of, removal_sets, score_label, table_of
@@ -59,7 +60,7 @@ class TrainGates(_Gating):
         initial: Initial probability that a gate is open.
 
     Raises:
-        UserError: If a setting is out of range, or the model's layers share weights.
+        UserError: If a setting is out of range, the model's layers share weights, or its weights are sharded.
     """
 
     def __init__(
@@ -83,6 +84,11 @@ class TrainGates(_Gating):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
+        if isinstance(trainer.strategy, SHARDED):
+            raise UserError(
+                "The gates callback needs unsharded weights, but this strategy shards them; use trainer.strategy=ddp "
+                "instead."
+            )
         if any(isinstance(analysis, DisableAnalysis) for analysis in analyses_of(trainer)):
             raise UserError(
                 "Heads cannot be disabled while their gates are learned; remove callbacks.disable and run analyze.py "

@@ -12,8 +12,10 @@ from torch.optim import Optimizer
 
 from bertsecrets.analysis import without_errors
 from bertsecrets.callbacks.run_analysis import log_grids
+from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.sharding import SHARDED
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import TRAINING, Run
 from bertsecrets.results.table import HeadTable
@@ -38,7 +40,7 @@ class GradientFlow(pl.Callback, Experiment):
             number of steps is unknown.
 
     Raises:
-        UserError: If ``points`` is not positive.
+        UserError: If ``points`` is not positive, or the weights are sharded over processes.
     """
 
     name = "gradient_flow"
@@ -60,6 +62,11 @@ class GradientFlow(pl.Callback, Experiment):
         self._rows: list[HeadTable] = []
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if isinstance(trainer.strategy, SHARDED):
+            raise UserError(
+                "The gradient_flow callback needs unsharded weights, but this strategy shards them; remove it with "
+                "'~callbacks.gradient_flow'."
+            )
         self._encoder = describe(self.holder(pl_module))
         self.run.declare(self.declaration())
 

@@ -15,6 +15,7 @@ from lightning_fabric.utilities import move_data_to_device
 from omegaconf import OmegaConf
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from transformers import PreTrainedTokenizerBase
 
 from bertsecrets.ablation.own_outcome import (
@@ -45,6 +46,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Autocast, check_kind, describe, models_in, same_logits
 from bertsecrets.models.metrics import other_classes, scores, set_scores
+from bertsecrets.models.sharding import SHARDED
 from bertsecrets.results.run import CONFIG_COPY, Run, write_config
 from bertsecrets.results.scores import SetScores
 from bertsecrets.task_heads.sequence import find_logits
@@ -57,13 +59,6 @@ _runs: WeakKeyDictionary[pl.Trainer, dict[str | None, Run]] = WeakKeyDictionary(
 
 _untrained: WeakKeyDictionary[pl.Trainer, dict[int, nn.Module]] = WeakKeyDictionary()
 """Copies of a trainer's encoders before the first step, shared by its callbacks."""
-
-
-def shards(strategy: Any) -> bool:
-    """Whether no process has the whole weights under a trainer's strategy."""
-    # By name, because the package lightning has its own classes.
-    kinds = {kind.__name__ for kind in type(strategy).__mro__}
-    return bool(kinds & {"DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy"})
 
 
 def sharded_weights(whole: str) -> UserError:
@@ -143,7 +138,10 @@ class OwnModule:
             UserError: If weights are sharded, there is no validation, or the folder contains numbers of another
                 training run.
         """
-        if shards(trainer.strategy):
+        sharded = any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules())
+        # By name, because the package lightning has its own classes.
+        kinds = {kind.__name__ for kind in type(trainer.strategy).__mro__}
+        if sharded or kinds & {kind.__name__ for kind in SHARDED}:
             raise sharded_weights("strategy='ddp'")
         if validates and trainer.state.fn == "fit" and not trainer.enable_validation:
             raise UserError(

@@ -13,6 +13,7 @@ from bertsecrets.analysis import Analysis, Context, Findings, find, record
 from bertsecrets.data.module import TaskData
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.sharding import whole_weights
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run
 
@@ -114,7 +115,9 @@ class RunAnalysis(pl.Callback):
         self.analysis.check_on_device(context)
         # Lightning sets the step of a resumed run only after this hook.
         if self.analysis.at_start and trainer.ckpt_path is None:
-            self._analyse(trainer, context)
+            # One process may run the model on its own, which requires unsharded weights.
+            with whole_weights(pl_module):
+                self._analyse(trainer, context)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.reference is not None:

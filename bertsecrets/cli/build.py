@@ -20,7 +20,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.analysis import Analysis
 from bertsecrets.attention.self_check import check_attention
-from bertsecrets.callbacks.own_module import shards
 from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
@@ -189,8 +188,6 @@ def check_trainer(settings: RunSettings) -> None:
             trainer = _build_trainer(settings, logger=False, enable_progress_bar=False, enable_checkpointing=False)
     finally:
         log.setLevel(before)
-    if shards(trainer.strategy):
-        raise UserError("trainer.strategy shards the weights, so heads cannot be read; set trainer.strategy=ddp.")
     if isinstance(trainer.strategy, ParallelStrategy) and trainer.strategy.cluster_environment is not None:
         try:
             trainer.strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)

@@ -17,6 +17,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.metrics import Predictions, check_metrics, scores
 from bertsecrets.models.settings import OptimizerConfig
+from bertsecrets.models.sharding import set_whole, shard
 from bertsecrets.task_heads.base import output_of
 
 RECORD = "bertsecrets"
@@ -82,9 +83,18 @@ class SequenceClassifier(pl.LightningModule):
         self.is_scored = False
         """Whether the weights have not changed since that validation, so that its predictions can be reused."""
         self._first_bad_step: Tensor | None = None
+        self._sharded = False
         freeze(model, optimizer.freeze)
         if compile_model:
             model.compile(dynamic=True)
+
+    def configure_model(self) -> None:
+        """Shard the weights, once, if the strategy has a device mesh."""
+        mesh = self.device_mesh
+        # Lightning calls this before fitting and again before validation.
+        if mesh is not None and not self._sharded:
+            shard(self.model, mesh["data_parallel"])
+            self._sharded = True
 
     def forward(self, batch: Batch) -> Tensor:
         """The output of the model's head."""
@@ -126,6 +136,15 @@ class SequenceClassifier(pl.LightningModule):
                 f"The training loss is not finite at step {step}; lower optimizer.learning_rate, or use "
                 "trainer.precision=32-true (earlier checkpoints are kept)."
             )
+
+    def on_validation_start(self) -> None:
+        # Each example is evaluated once, so some processes may have one batch more than others.
+        if self._sharded:
+            set_whole(self.model, True)
+
+    def on_validation_end(self) -> None:
+        if self._sharded:
+            set_whole(self.model, False)
 
     def on_validation_epoch_start(self) -> None:
         self.check_finite()

@@ -233,15 +233,14 @@ def check_kind(module: nn.Module) -> PreTrainedModel:
     """The one library model inside a module.
 
     Raises:
-        UserError: If it is a decoder or has one, there are several models or none, or its weights are sharded.
+        UserError: If it is a decoder or has one, there are several models or none, or FSDP 1 shards its weights.
     """
     network = unwrap(module)
     # By name: torch may be built without torch.distributed.
-    kinds = {kind.__name__ for part in module.modules() for kind in type(part).__mro__}
-    if sharded := kinds & {"FullyShardedDataParallel", "FSDPModule"}:
+    if any(type(part).__name__ == "FullyShardedDataParallel" for part in module.modules()):
         raise UserError(
-            f"The weights of {type(network).__name__} are sharded ({min(sharded)}), so its heads cannot be read; load "
-            "its saved weights in one process."
+            f"The weights of {type(network).__name__} are sharded by FullyShardedDataParallel, so its heads cannot be "
+            "read; load its saved weights in one process, or shard it with torch.distributed.fsdp.fully_shard."
         )
     check_encoder_kind(network.config, type(network).__name__)
     _check_single(network, models_in(network))

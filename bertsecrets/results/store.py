@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from bertsecrets.results.files import atomic_write, new_folder, write_text
 
@@ -46,7 +47,10 @@ class Store:
         self.key = "" if folder is None else self._hash(key)
 
     def of(self, *key: object) -> "Store":
-        """The part of the store whose values depend on this, too."""
+        """The part of the store whose values depend on this, too.
+
+        With sharded weights in the key, all processes must call it.
+        """
         if self.folder is None:
             return self
         child = Store(self.folder, writes=self.writes)
@@ -148,7 +152,8 @@ class Store:
                 weights = hashlib.sha256()
                 for name, tensor in sorted(value.state_dict().items()):
                     weights.update(name.encode())
-                    weights.update(_bytes(tensor))
+                    # Of sharded weights each process has a part; all of them ask for the whole, in the same order.
+                    weights.update(_bytes(tensor.full_tensor() if isinstance(tensor, DTensor) else tensor))
                 self._weights[value] = weights.hexdigest()
             content.update(self._weights[value].encode())
         elif isinstance(value, Tensor):

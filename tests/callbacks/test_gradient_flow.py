@@ -1,14 +1,22 @@
 """Gradient and update norms against a naive loop over named weights."""
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from families import FAMILIES, HEADS, LAYERS, WIDTH, tiny_batch, tiny_model
 
-from bertsecrets.callbacks.gradient_flow import norms
+from bertsecrets.callbacks.gradient_flow import GradientFlow, norms
 from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
+from bertsecrets.models.settings import OptimizerConfig
+from bertsecrets.models.sharding import ShardedStrategy
+from bertsecrets.results.run import Run
 
 TOY = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
@@ -62,3 +70,11 @@ def test_frozen_weights_count_as_nothing() -> None:
     assert norm_L[1] == 0
     assert (norm_LH[1] == 0).all()
     assert norm_L[0] > 0
+
+
+def test_sharded_weights_are_refused(tmp_path: Path) -> None:
+    """The project's own strategy of trainer=fsdp, too."""
+    module = SequenceClassifier(tiny_model("bert"), TOY, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
+    trainer: Any = SimpleNamespace(strategy=ShardedStrategy())
+    with pytest.raises(UserError, match=r"unsharded weights.*~callbacks\.gradient_flow"):
+        GradientFlow(Run(tmp_path, "run", "tiny", "toy", "pretrained")).on_fit_start(trainer, module)

@@ -236,7 +236,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return content["state_dict"]
 
 
-def test_two_processes_give_the_numbers_of_one(tiny_bert: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trainer", ["ddp_cpu", pytest.param("fsdp", marks=pytest.mark.slow)])
+def test_two_processes_give_the_numbers_of_one(trainer: str, tiny_bert: Path, tmp_path: Path) -> None:
     """37 examples do not divide by two; without dropout the whole training must agree as well."""
     config = json.loads((tiny_bert / "config.json").read_text())
     still = tmp_path / "still"
@@ -245,7 +246,7 @@ def test_two_processes_give_the_numbers_of_one(tiny_bert: Path, tmp_path: Path) 
         (still / file.name).write_bytes(file.read_bytes())
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (still / "config.json").write_text(json.dumps(config))
-    two = {"trainer": "ddp_cpu", "trainer__devices": 2}
+    two = {"trainer": trainer, "trainer__devices": 2}
     for name, settings in (("one", {}), ("two", two)):
         result = door(
             "train", *small(still, tmp_path / name, trainer__max_epochs=1, **settings), "~callbacks.gradient_flow"

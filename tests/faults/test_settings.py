@@ -150,11 +150,6 @@ CASES = [
         leaves=LATE,
     ),
     Case("strategy", (*train(), "+trainer.strategy=ddpp"), "The trainer could not be built .*ddpp"),
-    Case(
-        "sharded",
-        (*train(), "+trainer.strategy._target_=pytorch_lightning.strategies.ModelParallelStrategy"),
-        "trainer.strategy shards the weights, so heads cannot be read; set trainer.strategy=ddp",
-    ),
     Case("task-bomb", ("train.py", "task=p.yaml"), "uses the alias", arrange=write("p.yaml", BOMB)),
     Case(
         "task-python",

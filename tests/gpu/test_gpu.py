@@ -83,11 +83,14 @@ def test_the_check_passes_on_a_gpu(family: str) -> None:
         {"trainer": "gpu", "callbacks": "disable"},
         {"trainer": "gpu", "compile": "true"},
         {"trainer": "ddp", "trainer__devices": 1},
+        {"trainer": "fsdp", "trainer__devices": 1},
     ],
-    ids=["bf16", "compiled", "ddp"],
+    ids=["bf16", "compiled", "ddp", "fsdp"],
 )
 def test_a_run_on_a_gpu_leaves_everything_behind(given: dict[str, object], tiny_bert: Path, tmp_path: Path) -> None:
     arguments = [each for each in small(tiny_bert, tmp_path / "run", **given) if each != "trainer.accelerator=cpu"]
+    if given["trainer"] == "fsdp":
+        arguments.append("~callbacks.gradient_flow")
     result = door("train", *arguments)
     assert result.returncode == 0, result.stderr
     value_LH, _, count_LH = HeadTable.read(tmp_path / "run" / "heads.parquet").grid("drift", "cosine", "training", 24)
