@@ -494,7 +494,9 @@ def plan(
     if not heads:
         raise UserError("No heads were disabled one by one; give bs.disable(..., plans=['heads']).")
     sweep = sweep_of("bs.disable", heads, pilot.outcomes, pilot.task)
-    return PowerPlan(plan_power(Pilot.of([sweep], None if margin is None else margin / 100), repeats=repeats))
+    return PowerPlan(
+        plan_power(Pilot.of([sweep], pilot.rows, None if margin is None else margin / 100), repeats=repeats)
+    )
 
 
 def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: str) -> list[Any]:

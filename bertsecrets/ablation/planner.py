@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import special, stats
 
 from bertsecrets.ablation.predictions import largest_moves, typical_harm
+from bertsecrets.ablation.redundancy import is_redundant
 from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds, p_of_flips, verdicts_over_seeds
 from bertsecrets.ablation.verdicts import FEW_MOVED, Judging, judge, p_of_losses, verdicts_together
 from bertsecrets.errors import UserError
+from bertsecrets.results.components import GROUP, LAYER
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.statistics.corrections import error_correlation, joint_draws
 from bertsecrets.statistics.non_inferiority import paired_loss, weighted_loss
@@ -34,6 +36,15 @@ _RANGE = (0.1, 0.9)
 
 SEEDS = (1, 2, 3, 5, 10)
 """Simulated numbers of seeds, if the pilots show how much seeds differ."""
+
+CORRELATION = 0.5
+"""The correlation over heads whose power is simulated."""
+
+GROUP_LOSS = 5
+"""A redundant pair loses this many times the margin together."""
+
+_GROUPS = 10
+"""Number of groups among which a redundant pair is tested, if the pilot has none."""
 
 _DRAWS = 1000
 
@@ -60,9 +71,13 @@ class Pilot:
         moved_V: Share of examples whose prediction each head changes, in the first run.
         extreme: The largest loss that one example can cause in a correlation, times the number of examples; 0 for
             classes.
+        layers: Layer of each head.
         judging: How effects are tested.
         margin: The largest acceptable loss, as a difference of scores; it replaces that of ``judging``.
         weight: Weight of an example in the metric, relative to accuracy.
+        set_flips: Share of predictions that change without a set of heads that one may want to remove; for a
+            correlation, the variance of its change.
+        groups: Number of groups among which a redundant one is tested.
         screened: Whether the pilot is a screened sweep, which may miss flips.
     """
 
@@ -78,17 +93,23 @@ class Pilot:
     moves_VN: Array
     moved_V: Array
     extreme: float
+    layers: tuple[int, ...]
     judging: Judging
     margin: float
     weight: float
+    set_flips: float
+    groups: int
     screened: bool
 
     @classmethod
-    def of(cls, sweeps: Sequence[RunSweep], margin: float | None = None) -> "Pilot":
+    def of(
+        cls, sweeps: Sequence[RunSweep], others: Sequence[Mapping[str, Any]] = (), margin: float | None = None
+    ) -> "Pilot":
         """The pilot of sweeps of single heads that differ by seed.
 
         Args:
             sweeps: One or several.
+            others: Tested rows of other variants of the first run, such as whole layers.
             margin: A margin that replaces that of the sweeps, as a difference of scores.
 
         Raises:
@@ -133,16 +154,21 @@ class Pilot:
             harm = typical_harm(metric, first.label_N, first.clean_N)
             weight = 1.0 if metric.events or harm <= 0 else harm * count
             change_SV, variance_SV = moves_SVN.mean(-1), moves_SVN.var(-1) / count
+            of_set, alone = "flips", pairs.sum(0)[0] / count
         else:
             pairs, weight = np.zeros((2, 0, len(first.rows)), np.int64), 1.0
             moves_SVN = np.stack([sweep.influences(metric) for sweep in sweeps])
             change_SV, variance_SV = np.stack([sweep.change_V for sweep in sweeps]), moves_SVN.var(-1) / count
+            of_set, alone = "stderr", variance_SV[0]
         # The covariance of two seeds over examples, relative to their variance.
         shared, seeds = 0.0, len(moves_SVN)
         centred_SVN = moves_SVN - moves_SVN.mean(-1, keepdims=True)
         if seeds > 1 and (of_one := float((centred_SVN**2).sum()) / seeds):
             of_two = (float((centred_SVN.sum(0) ** 2).sum()) - seeds * of_one) / (seeds * (seeds - 1))
             shared = min(max(of_two / of_one, 0.0), 1.0)
+        of_layers = [other[of_set] for other in LAYER.of(others)]
+        # The value of the median layer, or of all heads together.
+        set_flips = float(np.median(of_layers)) ** (1 if metric.flips else 2) if of_layers else alone.sum()
         return cls(
             metric=metric,
             count=count,
@@ -156,9 +182,12 @@ class Pilot:
             moves_VN=moves_SVN[0],
             moved_V=first.moved(metric).mean(-1),
             extreme=0.0 if metric.flips else count * largest_moves(metric, first.label_N, first.clean_N)[0],
+            layers=tuple(row["layer"] for row in first.rows),
             judging=judging,
             margin=margin,
             weight=weight,
+            set_flips=min(0.5, float(set_flips)),
+            groups=len(GROUP.of(others)) or _GROUPS,
             screened=first.rows[0]["sweep"] == "screened",
         )
 
@@ -179,8 +208,7 @@ class Planned:
             of one seed include the pilot's, which settle none of these heads.
         single_RM: The same for one seed in each simulated sweep; NaN if its pilot leaves no head without a verdict.
         undecided: Number of seeds -> number of heads without a verdict so far (the mean over the runs for one seed).
-        goals: ``needed`` or ``dispensable`` -> the power to show it at each size, with one seed, for a head that loses
-            the margin, or nothing.
+        goals: Goal -> its power at each size, with one seed.
     """
 
     pilot: Pilot
@@ -221,7 +249,7 @@ class Planned:
         return {
             "metric": self.pilot.metric.name,
             "undecided": round(self.undecided[1]),
-            "heads": len(self.pilot.moved_V),
+            "heads": len(self.pilot.layers),
             "count": self.pilot.count,
             "margin": self.pilot.margin,
             "examples": finite(self.examples(self.settled[1])),
@@ -229,9 +257,13 @@ class Planned:
             "examples_high": finite(high),
             "most": self.sizes[-1],
             "share": float(np.max(self.settled[1])) if self.undecided[1] else None,
-            "spared": finite(self.examples(self.goals[DISPENSABLE])),
+            "spared": finite(self.examples(self.goals[SPARED])),
             "needed": finite(self.examples(self.goals[NEEDED])),
         }
+
+
+SPARED, REDUNDANT, RANKS, SET = "spared", "redundant", "ranks", "set"
+"""Keys of :attr:`Planned.goals` other than ``needed``."""
 
 
 def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequence[float] = TIMES) -> Planned:
@@ -255,10 +287,11 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
     runs_R = np.arange(repeats) % len(pilot.change_SV)
     undecided_RV = pilot.undecided_SV[runs_R]
     draw = _flip_sweeps if pilot.metric.flips else _score_sweeps
+    true_RV, *drawn = draw(pilot, runs_R, sizes, outcomes)
     settled_M, powers_M = zip(
         *(
-            _one_seed(pilot, size, of_size, undecided_RV, generator)
-            for size, *of_size in zip(sizes, *draw(pilot, runs_R, sizes, outcomes), strict=True)
+            _one_seed(pilot, size, of_size, true_RV, undecided_RV, generator)
+            for size, *of_size in zip(sizes, *drawn, strict=True)
         ),
         strict=True,
     )
@@ -286,21 +319,28 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
 def _flip_sweeps(
     pilot: Pilot, runs_R: NDArray[np.int64], sizes: Sequence[int], generator: np.random.Generator
 ) -> tuple[Array, ...]:
-    """The p-values of :func:`count_tests` for M sizes, ``[M, R, W]`` each.
+    """True effects of the heads, ``[R, V]``, and of M sizes ``[M, R, W]`` changes, variances and p-values
+    (:func:`count_tests`).
 
-    In addition to the pilot's V heads: one that loses the margin, and two that lose nothing.
+    In addition to the pilot's V heads: one that loses the margin, two that lose nothing, a redundant pair, and a set to
+    remove.
     """
     lost_RV, won_RV = _rates(pilot, runs_R, generator)
     # As a share of the examples.
     margin = pilot.margin / pilot.weight
-    half_R1 = np.full((len(runs_R), 1), typical_flips(pilot) / 2)
-    lost_RW = np.hstack([lost_RV, half_R1 + margin, half_R1, half_R1])
-    won_RW = np.hstack([won_RV, half_R1, half_R1, half_R1])
+    half_R1, set_R1 = (np.full((len(runs_R), 1), share / 2) for share in (typical_flips(pilot), pilot.set_flips))
+    lost_RW = np.hstack([lost_RV, half_R1 + margin, half_R1, half_R1, half_R1 + GROUP_LOSS * margin, set_R1])
+    won_RW = np.hstack([won_RV, half_R1, half_R1, half_R1, half_R1, set_R1])
     added = [size - before for before, size in pairwise((0, *sizes))]
     lost_MRW, won_MRW = np.stack([draw_flips(size, lost_RW, won_RW, generator) for size in added], 1)
     heads = lost_RV.shape[1]
     lost_MRW[0, :, :heads], won_MRW[0, :, :heads] = pilot.lost_SV[runs_R], pilot.won_SV[runs_R]
-    return count_tests(lost_MRW.cumsum(0), won_MRW.cumsum(0), sizes, margin)
+    lost_MRW, won_MRW = lost_MRW.cumsum(0), won_MRW.cumsum(0)
+    size_M11 = np.reshape(sizes, (-1, 1, 1))
+    # The variance of a change, with one more flip if there are few.
+    variance_MRW = (lost_MRW + won_MRW + 1) / size_M11**2
+    tests = count_tests(lost_MRW, won_MRW, sizes, margin)
+    return won_RV - lost_RV, (won_MRW - lost_MRW) / size_M11, variance_MRW, *tests
 
 
 def _score_sweeps(
@@ -313,18 +353,19 @@ def _score_sweeps(
     true_RV = middle_R1 + trust_RV * (observed_RV - middle_R1)
     true_RV += np.sqrt(trust_RV * noise_RV) * generator.standard_normal(true_RV.shape)
     margin, ones_R1 = pilot.margin, np.ones((len(runs_R), 1))
-    true_RW = np.hstack([true_RV, ones_R1 * [-margin, 0, 0]])
-    typical_R3 = np.full((len(runs_R), 3), _typical(pilot, pilot.variance_SV))
-    of_one_RW = np.hstack([pilot.variance_SV[runs_R], typical_R3]) * pilot.count
+    true_RW = np.hstack([true_RV, ones_R1 * [-margin, 0, 0, -GROUP_LOSS * margin, 0]])
+    typical = [_typical(pilot, pilot.variance_SV)] * 4
+    of_one_RW = np.hstack([pilot.variance_SV[runs_R], ones_R1 * [*typical, pilot.set_flips]]) * pilot.count
     size_M11, added_M11 = (np.reshape(count, (-1, 1, 1)) for count in (sizes, np.diff(sizes, prepend=0)))
     part_MRW = true_RW + np.sqrt(of_one_RW / added_M11) * generator.standard_normal((len(sizes), *true_RW.shape))
     part_MRW[0, :, : true_RV.shape[1]] = pilot.change_SV[runs_R]
     change_MRW = (added_M11 * part_MRW).cumsum(0) / size_M11
-    error_MRW = np.sqrt(np.maximum(of_one_RW / size_M11, np.finfo(float).tiny))
+    variance_MRW = of_one_RW / size_M11
+    error_MRW = np.sqrt(np.maximum(variance_MRW, np.finfo(float).tiny))
     p_loss_MRW = special.ndtr(change_MRW / error_MRW)
     # One more event of the largest harm, as in the test against the margin.
     largest_V = -pilot.moves_VN.min(1)
-    largest_MRW = np.append(largest_V, np.full(3, np.median(largest_V))) / size_M11
+    largest_MRW = np.append(largest_V, np.full(5, np.median(largest_V))) / size_M11
     p_margin_MRW = special.ndtr((largest_MRW - change_MRW - margin) / np.hypot(error_MRW, largest_MRW))
     # Where few predictions change, the test allows for an example of the largest possible harm, which is not normal.
     influence_VN = pilot.moves_VN - pilot.moves_VN.mean(1, keepdims=True)
@@ -336,18 +377,20 @@ def _score_sweeps(
         )
         p_RW[:, few] = weighted_loss(change_RW[:, few], harm_2V, gain_2V, pilot.extreme / size)(np.array(margin))
     # No score stays unchanged.
-    return p_loss_MRW, p_margin_MRW, np.zeros_like(p_margin_MRW)
+    return true_RV, change_MRW, variance_MRW, p_loss_MRW, p_margin_MRW, np.zeros_like(p_margin_MRW)
 
 
 def _one_seed(
     pilot: Pilot,
     size: int,
     drawn: Sequence[Array],
+    true_RV: Array,
     undecided_RV: NDArray[np.bool_],
     generator: np.random.Generator,
 ) -> tuple[Counts, dict[str, float]]:
     """Number of undecided heads that each sweep of this size settles, ``[R]``, and the power for each goal."""
-    repeats, heads = undecided_RV.shape
+    change_RW, variance_RW, p_loss_RW, p_margin_RW, p_unchanged_RW = drawn
+    repeats, heads = true_RV.shape
     family = heads + 3
     influence_VN = pilot.moves_VN - pilot.moves_VN.mean(1, keepdims=True)
     # The errors of the three simulated heads are independent of those of the pilot's heads.
@@ -356,14 +399,53 @@ def _one_seed(
         influence_VN * math.sqrt(pilot.count / size), np.abs(pilot.moves_VN).max(1) / size
     )
     draw_WR = joint_draws(correlation, generator, _DRAWS)
-    settled_R, needed, spared = np.zeros(repeats, np.int64), 0, 0
+    settled_R, needed, spared, redundant = np.zeros(repeats, np.int64), 0, 0, 0
     for repeat in range(repeats):
-        p_loss_V, p_margin_V, p_unchanged_V = (p_RW[repeat] for p_RW in drawn)
+        p_loss_V, p_margin_V, p_unchanged_V = (
+            p_RW[repeat, :family] for p_RW in (p_loss_RW, p_margin_RW, p_unchanged_RW)
+        )
         verdict = verdicts_together(p_loss_V, p_margin_V, p_unchanged_V, draw_WR, pilot.judging)[2]
         settled_R[repeat] = sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_RV[repeat]))
         needed += verdict[heads] == NEEDED
-        spared += sum(code == DISPENSABLE for code in verdict[heads + 1 :])
-    return settled_R, {NEEDED: needed / repeats, DISPENSABLE: spared / (2 * repeats)}
+        spared += sum(code == DISPENSABLE for code in verdict[heads + 1 : family])
+        alone, together = slice(heads + 1, family), family
+        p_together = pilot.groups * p_loss_RW[repeat, together]
+        beyond = change_RW[repeat, together] - change_RW[repeat, alone].sum()
+        error = math.sqrt(variance_RW[repeat, together] + variance_RW[repeat, alone].sum())
+        # Without any spread, the sign alone decides.
+        z = float(beyond / error if error else math.copysign(math.inf, beyond))
+        redundant += is_redundant(
+            NEEDED if p_together <= 1 - pilot.judging.level else INCONCLUSIVE,
+            verdict[alone],
+            # Bonferroni over the groups, slightly stricter than the correction of a real sweep.
+            pilot.groups * float(stats.norm.cdf(z)),
+            0.0,
+            pilot.judging.false_discovery_rate,
+        )
+    powers = {
+        NEEDED: needed / repeats,
+        SPARED: spared / (2 * repeats),
+        REDUNDANT: redundant / repeats,
+        SET: float((p_margin_RW[:, -1] <= 1 - pilot.judging.level).mean()),
+    }
+    powers[RANKS] = _rank_power(pilot, true_RV, change_RW[:, :heads])
+    return settled_R, powers
+
+
+def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array) -> float:
+    """The power to detect a rank correlation over heads within layers, for a measure whose correlation with the true
+    effects is :data:`CORRELATION`: the errors of the observed effects attenuate it.
+    """
+    layer_V = np.array(pilot.layers)
+    true_rank_RV, rank_RV = np.empty_like(true_RV), np.empty_like(true_RV)
+    for layer in np.unique(layer_V):
+        at_V = layer_V == layer
+        for ranked_RV, effect_RV in ((true_rank_RV, true_RV), (rank_RV, change_RV)):
+            ranked_RV[:, at_V] = stats.rankdata(effect_RV[:, at_V], axis=1) - (at_V.sum() + 1) / 2
+    scale_R = np.sqrt((true_rank_RV**2).sum(1) * (rank_RV**2).sum(1))
+    agreement_R = (true_rank_RV * rank_RV).sum(1) / np.where(scale_R > 0, scale_R, 1.0)
+    independent = len(layer_V) - len(np.unique(layer_V))
+    return float(special.ndtr(CORRELATION * agreement_R.mean() * math.sqrt(independent) - special.ndtri(0.975)))
 
 
 def _several_seeds(

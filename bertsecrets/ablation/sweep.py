@@ -120,7 +120,7 @@ class Judged:
         # Plans assume independent examples, and need a margin.
         plans = outcomes.group_N is None and self.settings.margin is not None
         if stage == CHECKPOINT and undecided and plans and len(outcomes.label_N) >= FEWEST_OF_A_PILOT:
-            pilot = Pilot.of([sweep_of("", heads, outcomes, task)])
+            pilot = Pilot.of([sweep_of("", heads, outcomes, task)], rows)
             found.append(Power(outcomes.plan.mode, **plan_power(pilot, times=_TIMES).record()))
         return found
 

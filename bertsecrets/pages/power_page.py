@@ -14,6 +14,12 @@ from matplotlib.figure import Figure
 
 from bertsecrets.ablation.forecast import duration
 from bertsecrets.ablation.planner import (
+    CORRELATION,
+    GROUP_LOSS,
+    RANKS,
+    REDUNDANT,
+    SET,
+    SPARED,
     Pilot,
     Planned,
     finite,
@@ -131,7 +137,8 @@ def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int 
             f"Runs '{sweeps[0].name}' and '{differing.name}' did not disable the same heads in the same way; give runs "
             "that differ only in their seed."
         )
-    pilot = Pilot.of(sweeps, None if margin is None else margin / 100)
+    latest = latest_rows(Run.open(runs[0].folder).ablation_table().rows())
+    pilot = Pilot.of(sweeps, latest, None if margin is None else margin / 100)
     return PowerPlan(plan_power(pilot, repeats=repeats), [sweep.name for sweep in sweeps], _costs(runs, sweeps))
 
 
@@ -172,7 +179,7 @@ def _facts(planned: Planned) -> list[tuple[str, str]]:
     pilot = planned.pilot
     return [
         ("pilot", f"{pilot.count:,} examples, {counted(len(pilot.change_SV), 'seed')}"),
-        ("heads", str(len(pilot.moved_V))),
+        ("heads", str(len(pilot.layers))),
         ("without a verdict", f"{planned.undecided[1]:.0f}"),
         ("metric", pilot.metric.name),
         ("margin", points(pilot.margin, pilot.metric.unit)),
@@ -183,9 +190,9 @@ def answer(planned: Planned, costs: Costs | None = None) -> str:
     """How many examples and seeds would settle the open heads, in two sentences, with the time if known."""
     undecided, pilot = round(planned.undecided[1]), planned.pilot
     if not undecided and not any(planned.undecided.values()):
-        return f"Each of the {len(pilot.moved_V)} heads has a verdict: {pilot.count:,} examples were enough."
+        return f"Each of the {len(pilot.layers)} heads has a verdict: {pilot.count:,} examples were enough."
     if not undecided:
-        first = f"Each of the {len(pilot.moved_V)} heads has a verdict in each run."
+        first = f"Each of the {len(pilot.layers)} heads has a verdict in each run."
     else:
         examples = planned.examples(planned.settled[1])
         share = "the head without a verdict"
@@ -282,17 +289,26 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
 def _goals(planned: Planned) -> Section:
     pilot = planned.pilot
     margin = points(pilot.margin, pilot.metric.unit)
-    flips = f" but changes {100 * typical_flips(pilot):.1f} % of the predictions" if pilot.metric.flips else ""
+    flips, set_flips = (
+        (f" but changes {100 * share:.1f} % of the predictions" for share in (typical_flips(pilot), pilot.set_flips))
+        if pilot.metric.flips
+        else ("", "")
+    )
     meaning = {
         NEEDED: f"{WORDS[NEEDED]}: a head that loses {margin}",
-        DISPENSABLE: f"{WORDS[DISPENSABLE]}: a head that loses nothing{flips}",
+        SPARED: f"{WORDS[DISPENSABLE]}: a head that loses nothing{flips}",
+        REDUNDANT: f"redundant: two such heads that lose {points(GROUP_LOSS * pilot.margin, pilot.metric.unit)} "
+        f"together, among {pilot.groups} groups",
+        RANKS: f"a rank correlation of {CORRELATION:g} within layers with the true effects, over {len(pilot.layers)} "
+        "heads",
+        SET: f"pruning: a set that loses nothing{set_flips}",
     }
     rows = [
         [meaning[goal], *map(percentage, power_M), _examples(planned, power_M)]
         for goal, power_M in planned.goals.items()
     ]
     sizes = [f"{size:,}" for size in planned.sizes]
-    spared, needed = (planned.examples(planned.goals[goal]) for goal in (DISPENSABLE, NEEDED))
+    spared, needed = (planned.examples(planned.goals[goal]) for goal in (SPARED, NEEDED))
     finding = (
         f"{_examples_in_words(spared, planned, f'To rule out a loss of {margin} for a head without effect')} "
         f"{_examples_in_words(needed, planned, f'To show that a head worth {margin} is needed')}"

@@ -1,14 +1,19 @@
 """The planner keeps its promise: simulated power is that of the sweeps that it speaks of."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from bertsecrets.ablation.planner import (
+    CORRELATION,
+    SET,
+    SPARED,
     TIMES,
     Pilot,
+    _rank_power,
     _rates,
     _score_sweeps,
     count_tests,
@@ -22,6 +27,8 @@ from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import Judging, judge, p_of_losses
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
+from bertsecrets.statistics.non_inferiority import paired_loss
+from bertsecrets.statistics.ranks import spearman_within
 from bertsecrets.task_heads import METRICS
 
 Array = np.ndarray
@@ -81,6 +88,20 @@ def test_flips_are_drawn_at_their_rates() -> None:
     assert np.cov(lost_R, won_R)[0, 1] == pytest.approx(-180, rel=0.1)
 
 
+def test_the_power_to_remove_a_set_is_the_sum_over_what_may_be_seen() -> None:
+    """Set flips are a stated share of the examples, as many lost as won: exact power by enumeration."""
+    planned = plan_power(pilot([4] * 4, [4] * 4), repeats=300, times=(1, 2))
+    share = planned.pilot.set_flips
+    for size, power in zip(planned.sizes, planned.goals[SET], strict=True):
+        lost, won = (grid.ravel() for grid in np.meshgrid(np.arange(120), np.arange(120)))
+        chance = stats.multinomial.pmf(
+            np.stack([lost, won, size - lost - won], 1), size, [share / 2, share / 2, 1 - share]
+        )
+        likely = chance > 1e-7
+        shown = paired_loss(lost[likely], won[likely], size)(np.array(0.01)) <= 0.05
+        assert power == pytest.approx((chance[likely] * shown).sum(), abs=0.09)
+
+
 def test_a_run_page_suggests_the_number_of_its_plan() -> None:
     """The page of a run simulates fewer sizes than a plan: those that both have get the same numbers."""
     lost_V = [0, 0, 0, 2, 3, 1, 4, 2]
@@ -106,9 +127,9 @@ def test_more_examples_settle_more_and_a_smaller_margin_takes_more() -> None:
     settled_M = planned.settled[1]
     assert settled_M[-1] > 0.9 > 0.5 > settled_M[0]
     assert (np.diff(settled_M) > -0.1).all()
-    assert planned.examples(planned.goals[DISPENSABLE]) < planned.examples(planned.goals[NEEDED])
+    assert planned.examples(planned.goals[SPARED]) < planned.examples(planned.goals[NEEDED])
     half = plan_power(pilot(lost_V, lost_V[::-1], margin=0.005), repeats=100)
-    assert half.examples(half.goals[DISPENSABLE]) > 2 * planned.examples(planned.goals[DISPENSABLE])
+    assert half.examples(half.goals[SPARED]) > 2 * planned.examples(planned.goals[SPARED])
     record = planned.record()
     assert record["undecided"] == sum(code == INCONCLUSIVE for code in planned.pilot.verdict_SV[0])
     assert 400 < record["examples"] < 25_600
@@ -131,7 +152,7 @@ def test_no_promise_is_of_the_examples_that_told_nothing(count: int) -> None:
 
 def test_a_margin_that_no_number_of_examples_shows_has_no_number() -> None:
     planned = plan_power(pilot([8] * 8, [8] * 8, margin=1e-5), repeats=50)
-    assert math.isinf(planned.examples(planned.goals[DISPENSABLE]))
+    assert math.isinf(planned.examples(planned.goals[SPARED]))
     assert planned.record()["spared"] is None
 
 
@@ -139,6 +160,17 @@ def test_without_a_flip_some_are_still_possible() -> None:
     planned = plan_power(pilot([0] * 8, [0] * 8, count=60), repeats=100)
     assert planned.pilot.undecided_SV.all()
     assert 60 < planned.examples(planned.settled[1]) < 1000
+
+
+def test_the_power_of_a_rank_correlation_is_that_of_simulated_measures() -> None:
+    generator = np.random.default_rng(8)
+    true_RLH = generator.standard_normal((1000, 6, 12))
+    change_RLH = true_RLH + 0.7 * generator.standard_normal(true_RLH.shape)
+    measure_RLH = CORRELATION * true_RLH + math.sqrt(1 - CORRELATION**2) * generator.standard_normal(true_RLH.shape)
+    rho_R = np.array([spearman_within(*pair) for pair in zip(measure_RLH, change_RLH, strict=True)])
+    layers = replace(pilot([0] * 72, [0] * 72), layers=tuple(np.repeat(np.arange(6), 12).tolist()))
+    power = _rank_power(layers, true_RLH.reshape(1000, -1), change_RLH.reshape(1000, -1))
+    assert power == pytest.approx((rho_R >= stats.norm.isf(0.025) / math.sqrt(66)).mean(), abs=0.04)
 
 
 def test_few_examples_are_refused() -> None:
@@ -162,12 +194,14 @@ def swept_scores(data: tuple[Array, Array, Array]) -> RunSweep:
 
 
 def test_a_correlation_is_planned_by_normal_errors() -> None:
-    """The error of a change is that of resampling."""
+    """The error of a change is that of resampling; the power to remove a set is the normal distribution's."""
     data = scored(400, np.linspace(-0.05, 0.05, 8), np.random.default_rng(3))
     shown = Pilot.of([swept_scores(data)])
     resampled_RV = bootstrap_changes(METRICS["pearson"], PairedPredictions(*data), 2000, np.random.default_rng(0))
     np.testing.assert_allclose(np.sqrt(shown.variance_SV[0]), resampled_RV.std(0), rtol=0.1)
-    planned = plan_power(shown, repeats=200, times=(1, 4, 16))
+    planned = plan_power(shown, repeats=2000, times=(1, 4, 16))
+    error_M = math.sqrt(shown.set_flips) / np.sqrt([1, 4, 16])
+    np.testing.assert_allclose(planned.goals[SET], stats.norm.cdf(0.01 / error_M - 1.645), atol=0.04)
     assert (np.diff(planned.settled[1]) > -0.05).all()
     # Over seeds, an effect that they share stays, and what differs between them is averaged.
     sweeps = [
@@ -184,7 +218,7 @@ def test_heads_that_change_few_scores_are_tested_as_sweeps_test_them() -> None:
     prediction_VN[:4, 10:] = clean_N[10:]
     sweep = swept_scores((label_N, clean_N, prediction_VN))
     tested = judge(sweep.metric, sweep, Judging.of(sweep.rows[0]))
-    (p_margin_V,) = _score_sweeps(Pilot.of([sweep]), np.zeros(1, int), [150], np.random.default_rng(0))[1][0]
+    (p_margin_V,) = _score_sweeps(Pilot.of([sweep]), np.zeros(1, int), [150], np.random.default_rng(0))[4][0]
     np.testing.assert_allclose(p_margin_V[:4], tested.p_loss[:4], rtol=1e-6)
     np.testing.assert_allclose(p_margin_V[4:8], tested.p_loss[4:], rtol=0.1)
     assert (tested.p_loss[:4] > 0.3).all()

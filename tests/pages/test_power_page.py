@@ -53,7 +53,7 @@ def test_a_plan_of_a_run_answers_draws_and_is_written(tmp_path: Path) -> None:
     low, high = plan.planned.examples_range()
     assert COUNT < low <= plan.planned.examples(plan.planned.settled[1]) <= high
     assert frame["power"].between(0, 1).all()
-    names = ["needed", "can be spared"]
+    names = ["needed", "can be spared", "redundant", "pruning", "a rank correlation"]
     (table,) = plan.report.sections[1].tables
     assert all(row[0].startswith(name) for name, row in zip(names, table.rows, strict=True))
     (axes, _) = plan.plot().axes
@@ -63,7 +63,7 @@ def test_a_plan_of_a_run_answers_draws_and_is_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "plan.json").read_text("utf-8"))["undecided"] == 8
     # Half the margin takes more.
     half = bs.plan(tmp_path / "run", margin=0.5, repeats=20)
-    power, of_half = (each.planned.goals["dispensable"] for each in (plan, half))
+    power, of_half = (each.planned.goals["spared"] for each in (plan, half))
     assert half.planned.examples(of_half) > plan.planned.examples(power)
 
 

@@ -192,5 +192,5 @@ def test_a_plan_of_entities_counts_what_the_metric_counts() -> None:
     sweeps = [
         RunSweep(np.zeros(60), clean_NF, other_VNF, name=name, rows=rows, index_N=np.arange(60)) for name in ("a", "b")
     ]
-    assert Pilot.of(sweeps[:1]).change_SV[0] == pytest.approx(verdicts.delta)
+    assert Pilot.of(sweeps[:1], rows).change_SV[0] == pytest.approx(verdicts.delta)
     assert judge_over_seeds(sweeps).effects.delta == pytest.approx(verdicts.delta)
