@@ -67,9 +67,11 @@ class EpochLines(TrainingProgress):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._begun, self._first_step = time.monotonic(), trainer.global_step
+        # A training that is resumed at the end of an epoch does not start it.
+        self._losses: list[Tensor] = []
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._losses: list[Tensor] = []
+        self._losses = []
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -81,7 +83,6 @@ class EpochLines(TrainingProgress):
         if not self.enabled:
             return
         assert isinstance(pl_module, SequenceClassifier)
-        # A training that is resumed at the end of an epoch has no step of it.
         losses = [float(loss) for loss in self._losses]
         parts = [f"loss {number(sum(losses) / len(losses))}"] if losses else []
         name, metric = pl_module.evaluation_names[0], pl_module.task.metrics[0]
