@@ -13,6 +13,7 @@ from bertsecrets.papers.statements.judge import (
     Cell,
     Entry,
     counted,
+    depends_on,
     subjects,
     tallied,
 )
@@ -234,6 +235,7 @@ def _section(entry: Entry) -> Section:
             f"The number is the {statement.test.number}{_STATES[statement.about]}. The "
             f"statement holds if it is {statement.test.condition}.{tolerance}{one_sided}",
             *([f"Reason for this test: {statement.why}"] if statement.why else []),
+            *depends_on(entry),
         ],
         tables=[Table(header, rows, f"{statement.name}, by model and task")],
         commands=entry.commands,

@@ -22,7 +22,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.papers.models import studied
 from bertsecrets.papers.names import LEDGER
 from bertsecrets.papers.page import find_page
-from bertsecrets.papers.statements.judge import DIFFERS, HOLDS, HOLDS_HERE, UNTOLD, Entry, judge
+from bertsecrets.papers.statements.judge import DIFFERS, HOLDS, HOLDS_HERE, UNTOLD, Entry, depends_on, judge
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.statement import (
     FOLDER,
@@ -281,15 +281,22 @@ def test_a_one_sided_statement_is_not_refuted(tmp_path: Path) -> None:
     assert (cell.verdict, cell.reason) == (UNTOLD, "Another text may show it.")
 
 
-def test_a_statement_that_holds_for_one_task_alone_depends_or_with_single_seeds_differs(tmp_path: Path) -> None:
+def test_what_a_statement_depends_on(tmp_path: Path) -> None:
     surface_run(tmp_path / "a", LAYERS, task="mrpc")
     surface_run(tmp_path / "b", LAYERS / 2, task="rte")
     (entry,) = ledger(tmp_path, statement_of({**MEAN, "above": 0.3}))
     assert entry.verdict == DIFFERS
+    assert depends_on(entry) == [
+        "These models differ, but with single seeds the reason is unclear: it holds for mrpc (0.35) and does not "
+        "hold for rte (0.175)."
+    ]
     for place, (task, factor) in enumerate((("mrpc", 1.01), ("rte", 0.51))):
         surface_run(tmp_path / f"second{place}", LAYERS * factor, task=task, seed=2)
     (entry,) = ledger(tmp_path, statement_of({**MEAN, "above": 0.3}))
     assert entry.verdict == "depends"
+    assert depends_on(entry) == [
+        "It depends on the task (minilm): it holds for mrpc (0.352) and does not hold for rte (0.177)."
+    ]
 
 
 def test_every_shipped_statement_loads_and_names_columns_that_exist() -> None:

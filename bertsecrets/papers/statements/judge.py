@@ -368,10 +368,7 @@ def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
         return replace(cell, reason=f"The number is undefined in these runs{shown_detail}.")
     if not math.isfinite(finding.p_value):
         return replace(cell, reason="The uncertainty of the number is unknown.")
-    holds = statement.test.holds(finding.value)
-    # Why a significant number decides nothing.
-    reason = statement.test.doubt(finding) if holds else statement.one_sided
-    verdict = UNTOLD if reason or not p <= LEVEL else HOLDS if holds else FAILS
+    verdict, reason = _verdict(statement, finding, p)
     if p > LEVEL:
         why = (
             "The interval includes the threshold"
@@ -382,3 +379,49 @@ def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
     if not cell.over_seeds:
         verdict = {HOLDS: HOLDS_HERE, FAILS: FAILS_HERE}.get(verdict, verdict)
     return replace(cell, verdict=verdict, reason=reason)
+
+
+def _verdict(statement: Statement, finding: Finding, p: float) -> tuple[str, str]:
+    """The verdict from a number and its p-value, and why a significant number would decide nothing."""
+    holds = statement.test.holds(finding.value)
+    reason = statement.test.doubt(finding) if holds else statement.one_sided
+    return (UNTOLD if reason or not p <= LEVEL else HOLDS if holds else FAILS), reason
+
+
+def depends_on(entry: Entry) -> list[str]:
+    """Sentences on whether a statement depends on the model, the task or the seed; only if both verdicts are
+    significant.
+    """
+    sentences = []
+    if entry.verdict == DIFFERS:
+        here = _contrast(entry.where(HOLDS, HOLDS_HERE), entry.where(FAILS, FAILS_HERE), "subject")
+        sentences.append(f"These models differ, but with single seeds the reason is unclear: {here}.")
+    yes, no = entry.where(HOLDS), entry.where(FAILS)
+    for name, of in (("task", "model"), ("model", "task")):
+        for common in sorted({getattr(cell, of) for cell in yes} & {getattr(cell, of) for cell in no}):
+            held, failed = ([cell for cell in cells if getattr(cell, of) == common] for cells in (yes, no))
+            sentences.append(f"It depends on the {name} ({common}): {_contrast(held, failed, name)}.")
+    if yes and no and not sentences:
+        sentences.append(
+            f"It depends on the model or the task (these runs do not show which): {_contrast(yes, no, 'subject')}."
+        )
+    for cell in entry.cells:
+        readings = () if cell.finding is None or len(cell.finding.readings) < 2 else cell.finding.readings
+        alone = [entry.statement.test.judge([reading]) for reading in readings]
+        verdicts = [_verdict(entry.statement, finding, finding.p_value)[0] for finding in alone]
+        if HOLDS in verdicts and FAILS in verdicts:
+            sentences.append(
+                f"It depends on the seed ({cell.subject}): {verdicts.count(HOLDS)} of {len(verdicts)} seeds show on "
+                f"their own that it holds, {verdicts.count(FAILS)} that it does not (not corrected for multiple "
+                "comparisons)."
+            )
+    return sentences
+
+
+def _contrast(yes: Sequence[Cell], no: Sequence[Cell], name: str) -> str:
+    """Where a statement holds and where it does not, with the numbers; cells are labelled by the field ``name``."""
+    holds, fails = (
+        ", ".join(f"{getattr(cell, name)} ({cell.finding.value:.3g})" for cell in cells if cell.finding)
+        for cells in (yes, no)
+    )
+    return f"it {HOLDS} for {holds} and {FAILS} for {fails}".replace("(-", "(\N{MINUS SIGN}")
