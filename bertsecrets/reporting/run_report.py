@@ -1,7 +1,7 @@
 """The report of a run: a page made from the run's folder, without a model."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from bertsecrets.present.report.content import (
     Colouring,
     Grid,
     HeadColumn,
+    HeadHistory,
     HeadsTogether,
     Highlights,
     Overview,
@@ -29,6 +30,7 @@ from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.reporting.long_table import FILE, findings_content
 from bertsecrets.reporting.overview import DisabledHeads, next_steps, overview, scores_in_words, together_in_words
+from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.files import on_page
 from bertsecrets.results.formatting import MISSING, counted, low_to_high, lower_first, number, p_value, upper_first
 from bertsecrets.results.rows import RecordError
@@ -173,11 +175,13 @@ def report_run(run: Run, heads: int, figures: int | None = None) -> RunReport:
     # The head that matters most, else the one that is highlighted first.
     start = (highlights.heads[0].layer, highlights.heads[0].head) if highlights and highlights.heads else (0, 0)
     start = start if disabled is None else disabled.start
-    in_order = [
-        part if part.viewer is None else replace(part, viewer=replace(part.viewer, start=start))
-        for section in parts
-        for part in section.flat()
-    ]
+    in_order = [part for section in parts for part in section.flat()]
+    if any(part.viewer is not None for part in in_order):
+        followed = _histories(views.values(), read_steps(run.captures))
+        in_order = [
+            part if part.viewer is None else replace(part, viewer=replace(part.viewer, start=start, histories=followed))
+            for part in in_order
+        ]
     of_heads = [] if together is None else [heads_section(together, None if disabled is None else disabled.by_need)]
     of_scores = [_scores_section(scores)] if scores.lines() else []
     # An analysis leads with what was asked for.
@@ -214,6 +218,18 @@ def report_run(run: Run, heads: int, figures: int | None = None) -> RunReport:
     printed = [*(report.notes if analysis else report.notes[:1]), *([title] * own)]
     printed = list(dict.fromkeys([*printed, *firsts({**leads, **sections}.values())])) if analysis else printed[:1]
     return RunReport(report, scores, highlights, scalars, curves, together, printed)
+
+
+def _histories(views: Iterable[MeasureView], captured: Collection[int]) -> list[HeadHistory]:
+    """The first column of each experiment with several validations, for the viewer."""
+    columns = [(view, column) for view in views for column in view.columns[:1]]
+    histories = [(f"{view.title}: {column.label}", dict(view.history(column.name))) for view, column in columns]
+    return [
+        HeadHistory(label, {moment_name(step): value_LH for step, value_LH in history.items()})
+        for label, history in histories
+        # What is recorded between validations has a chart of its own.
+        if len(history) > 1 and history.keys() <= set(captured)
+    ]
 
 
 def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[Section], int]:

@@ -18,6 +18,7 @@ from bertsecrets.present.figures.grids import heatmap
 from bertsecrets.present.report.content import (
     FigureBlock,
     HeadColumn,
+    HeadHistory,
     HeadsTogether,
     HeadViewer,
     NextStep,
@@ -452,10 +453,11 @@ def test_the_viewer_works_in_a_browser(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
-def test_the_slider_shows_the_maps_of_a_step(tmp_path: Path) -> None:
+def test_the_slider_shows_maps_and_drift_of_a_step(tmp_path: Path) -> None:
     tokens = ["a", "b", "c"]
     stages = [(name, attention(3, seed=seed)) for seed, name in enumerate(("before", "step 5", "step 9"))]
-    viewer = HeadViewer([ViewerExample("e", tokens, stages)], (1, 2))
+    drift = {"step 5": np.arange(6.0).reshape(2, 3) / 10, "step 9": np.full((2, 3), 0.9)}
+    viewer = HeadViewer([ViewerExample("e", tokens, stages)], (1, 2), histories=[HeadHistory("Drift", drift)])
     path = tmp_path / "report.html"
     write_report(path, Report("Browser", sections=[Section("Maps", viewer=viewer)]))
     probe = """
@@ -472,6 +474,11 @@ def test_the_slider_shows_the_maps_of_a_step(tmp_path: Path) -> None:
       slider.dispatchEvent(new Event("input"));
       await until(() => moment() !== seen.last);
       [seen.middle, seen.readout, seen.after] = [moment(), readout(), viewer.querySelector("[data-pick=after]").value];
+      const colour = viewer.querySelector("[data-pick=colour]");
+      colour.value = "h0";
+      colour.dispatchEvent(new Event("change"));
+      await until(() => viewer.dataset.gridState?.endsWith("h0"));
+      seen.cell = viewer.querySelector("[data-grid] button[data-layer='1'][data-head='2']").title;
       document.body.dataset.seen = JSON.stringify(seen);
     })();
     """
@@ -482,7 +489,9 @@ def test_the_slider_shows_the_maps_of_a_step(tmp_path: Path) -> None:
     assert dumped is not None
     seen = json.loads(html.unescape(dumped[1]))
     assert (seen["max"], seen["after"]) == ("2", "1")
-    assert (seen["last"], seen["middle"]) == ("step 9", "step 5")
+    assert seen["last"] == "step 9 \u00b7 Drift 0.9"
+    assert seen["middle"] == "step 5 \u00b7 Drift 0.5"
+    assert seen["cell"] == "layer 1 \u00b7 head 2: 0.5"
     before, after = ((np.rint(np.sqrt(np.asarray(stages[at][1])[1, 2, 0, 0]) * 255) / 255) ** 2 for at in (0, 1))
     assert f"{before:.3f} before, {after:.3f} after" in seen["readout"]
 

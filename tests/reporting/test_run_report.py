@@ -22,7 +22,7 @@ from bertsecrets.measures.dependency.rows import Treebank
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.reporting.run_report import report_run, views_of
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
+from bertsecrets.results.captures import CapturedExample, read_maps, step_name, write_examples, write_maps
 from bertsecrets.results.rows import rows_path
 from bertsecrets.results.run import Run
 from bertsecrets.statistics.ranks import spearman
@@ -294,3 +294,19 @@ def test_where_most_scores_change_equally_the_loss_stands_for_them(tmp_path: Pat
         run.ablation_path
     )
     assert "drift with the change of score without the head is" in relation(run)
+
+
+def test_the_viewer_follows_drift_from_validation_to_validation(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", cosine_LH=COSINE)
+    captured(run)
+    viewer = report_run(run, heads=2).report.viewer
+    assert viewer is not None
+    # Drift is known at steps 4 and 9; no map was captured at step 4.
+    assert not viewer.histories
+    write_maps(run.captures, step_name(4), read_maps(run.captures / f"{step_name(9)}.safetensors"))
+    viewer = report_run(run, heads=2).report.viewer
+    assert viewer is not None
+    (history,) = viewer.histories
+    assert list(history.values) == ["step 4", "step 9"]
+    assert [name for name, _ in viewer.examples[0].stages] == ["before fine-tuning", "step 4", "step 9"]
+    np.testing.assert_allclose(np.asarray(history.values["step 9"]), COSINE)

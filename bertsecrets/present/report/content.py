@@ -221,6 +221,19 @@ class ViewerExample:
 
 
 @dataclass(frozen=True)
+class HeadHistory:
+    """One number of every head at the stages of training.
+
+    Args:
+        label: What it is, e.g. ``"Drift: cosine similarity"``.
+        values: Name of a stage, as in :class:`ViewerExample`, -> its numbers ``[layers, heads]``.
+    """
+
+    label: str
+    values: Mapping[str, ArrayLike]
+
+
+@dataclass(frozen=True)
 class HeadViewer:
     """Attention maps that the reader selects by example, layer, head and stage.
 
@@ -228,12 +241,14 @@ class HeadViewer:
         examples: The examples, most informative first: if the page grows too large, the last ones are left out.
         start: The ``(layer, head)`` shown at first.
         heads: A table by whose columns the reader colours heads; None for the page's own table of all heads.
+        histories: Numbers that follow the reader from stage to stage.
         answers: For a head, a sentence on what the model answers with and without it.
     """
 
     examples: Sequence[ViewerExample]
     start: tuple[int, int] = (0, 0)
     heads: HeadsTogether | None = None
+    histories: Sequence[HeadHistory] = ()
     answers: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 

@@ -3,6 +3,7 @@
   "use strict";
   const viewer = document.querySelector(".viewer");
   const columns = JSON.parse(document.getElementById("viewer-heads").textContent);
+  const histories = JSON.parse(document.getElementById("viewer-histories").textContent);
   const canvas = viewer.querySelector("[data-lines]");
   const chips = viewer.querySelector("[data-chips]");
   const grid = viewer.querySelector("[data-grid]");
@@ -210,14 +211,22 @@
 
   // All heads side by side.
 
+  // Undefined for "attention maps", whose value is empty. A history has other cells at each stage, and one scale for all.
+  function chosen() {
+    const { value } = viewer.querySelector("[data-pick=colour]");
+    if (!value.startsWith("h")) return columns[parseInt(value, 10)];
+    const { stages } = histories[Number(value.slice(1))];
+    const scale = Object.values(stages).flatMap((cells) => Object.values(cells));
+    return { cells: stages[state.pick.after.selectedOptions[0].text] ?? {}, scale };
+  }
+
   async function updateGrid() {
     const { example, pick } = state;
     const layers = example.stages[0].layers.length;
     const key = [viewer.dataset.views, pick.before.value, pick.after.value, shownStage(), pick.colour.value].join(" ");
     if (key !== drawnGrid) {
       drawnGrid = key;
-      // Undefined for "attention maps", whose value is empty.
-      const column = columns[parseInt(viewer.querySelector("[data-pick=colour]").value, 10)];
+      const column = chosen();
       const paint = column ? colourer(column) : null;
       legend(column, paint);
       grid.style.setProperty("--heads", String(example.heads));
@@ -277,7 +286,7 @@
   }
 
   function colourer(column) {
-    const values = Object.values(column.cells).filter((value) => value !== null);
+    const values = (column.scale ?? Object.values(column.cells)).filter((value) => value !== null);
     if (values.some((value) => typeof value === "string")) {
       const classes = [...new Set(values)].sort();
       return { classes, of: (value) => `hsl(${Math.round((classes.indexOf(value) * 360) / classes.length)} 60% 55%)` };
@@ -341,9 +350,10 @@
   viewer.querySelector("[data-pick=colour]").addEventListener("change", updateGrid);
   fill(viewer.querySelector("[data-pick=colour]"), [
     ["", "attention maps"],
+    ...histories.map((history, i) => [`h${i}`, `${history.label}, at the step`]),
     ...columns.map((column, i) => [String(i), column.label]),
   ]);
-  viewer.querySelector("[data-coloured]").hidden = columns.length === 0;
+  viewer.querySelector("[data-coloured]").hidden = columns.length + histories.length === 0;
   window.addEventListener("resize", drawLines);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawLines);
 })();

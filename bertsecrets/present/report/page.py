@@ -16,7 +16,7 @@ from PIL import Image as Picture
 from bertsecrets.present.figures.grids import HeadCells, head_cells
 from bertsecrets.present.figures.style import DPI, drawn, save_figure
 from bertsecrets.present.report.content import FigureBlock, Report, Table
-from bertsecrets.present.report.viewer import colour_stops, encode_prefix, head_columns, overview_data
+from bertsecrets.present.report.viewer import colour_stops, encode_prefix, head_columns, histories, overview_data
 from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import head_code, number, visible
 from bertsecrets.results.verdicts import COLOURS, WORDS
@@ -147,6 +147,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         words={**WORDS, "": "not disabled"},
         layer_text=lambda view, layer: number(view.layers[layer][0], view.digits, signed=view.signed),
         head_columns=head_columns(report.heads) if examples else [],
+        histories=histories(report.viewer.histories) if report.viewer and examples else [],
         answers={}
         if report.viewer is None
         else {f"{layer}.{head}": visible(text) for (layer, head), text in report.viewer.answers.items()},

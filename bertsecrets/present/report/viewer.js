@@ -7,6 +7,7 @@
   const canvases = [...viewer.querySelectorAll("canvas[data-map]")];
   const readout = viewer.querySelector(".readout");
   const link = viewer.querySelector("[data-link]");
+  const histories = JSON.parse(document.getElementById("viewer-histories").textContent);
   const answers = JSON.parse(document.getElementById("viewer-answers").textContent);
   const timeline = viewer.querySelector("[data-timeline]");
   const slider = viewer.querySelector("[data-slider]");
@@ -114,16 +115,25 @@
     shown.reach = largest(shown.change) || 1;
     shown.rasters = Object.fromEntries(canvases.map((canvas) => [canvas.dataset.map, raster(canvas.dataset.map)]));
     caption();
-    slider.value = pick.after.value;
-    const stage = pick.after.selectedOptions[0].text;
-    slider.setAttribute("aria-valuetext", stage);
-    viewer.querySelector("[data-moment]").textContent = stage;
+    moment(layer, head);
     draw();
     viewer.dataset.state = "drawn";
     link.href = address();
     viewer.dispatchEvent(
       new CustomEvent("viewer:drawn", { detail: { example, layer, head, unpack, colours, palettes, pick, goTo } })
     );
+  }
+
+  // The stage on the slider, and the head's numbers at it.
+  function moment(layer, head) {
+    const stage = pick.after.selectedOptions[0].text;
+    slider.value = pick.after.value;
+    slider.setAttribute("aria-valuetext", stage);
+    const numbers = histories
+      .map(({ label, stages }) => [label, stages[stage]?.[`${layer}.${head}`]])
+      .filter(([, value]) => value != null)
+      .map(([label, value]) => `${label} ${String(value).replace("-", "\u2212")}`);
+    viewer.querySelector("[data-moment]").textContent = [stage, ...numbers].join(" \u00b7 ");
   }
 
   // The fragment of a link to what is shown: l03h01 is layer 3 · head 1, l03h01e2 the same in the third of several

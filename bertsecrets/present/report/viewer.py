@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.present.figures.style import DIVERGING, SEQUENTIAL, effect_scale
-from bertsecrets.present.report.content import HeadsTogether, Overview, ViewerExample
+from bertsecrets.present.report.content import HeadHistory, HeadsTogether, Overview, ViewerExample
 from bertsecrets.results.formatting import MISSING, number, visible
 from bertsecrets.results.verdicts import WORDS
 
@@ -85,6 +85,27 @@ def head_columns(table: HeadsTogether | None) -> list[Mapping[str, Any]]:
             "effects": column.effects,
         }
         for column in table.columns
+    ]
+
+
+def histories(head_histories: Sequence[HeadHistory]) -> list[Mapping[str, Any]]:
+    """What the viewer needs of histories: ``{"label", "stages": {stage: cells}}``, with None for undefined numbers.
+
+    >>> histories([HeadHistory("Drift", {"step 5": [[0.98765, float("nan")]]})])
+    [{'label': 'Drift', 'stages': {'step 5': {'0.0': 0.9877, '0.1': None}}}]
+    """
+    return [
+        {
+            "label": visible(history.label),
+            "stages": {
+                visible(stage): {
+                    f"{layer}.{head}": _rounded(value)
+                    for (layer, head), value in np.ndenumerate(np.asarray(value_LH, np.float64))
+                }
+                for stage, value_LH in history.values.items()
+            },
+        }
+        for history in head_histories
     ]
 
 
