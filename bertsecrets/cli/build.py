@@ -192,12 +192,7 @@ def check_trainer(settings: RunSettings) -> None:
         try:
             trainer.strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)
         except ValueError as error:
-            raise UserError(
-                f"SLURM_NTASKS={os.environ.get('SLURM_NTASKS')} is set, as in a shell on a Slurm cluster, but srun has "
-                "not started a process for each device; start the command with srun --nodes=<trainer.num_nodes> "
-                "--ntasks-per-node=<trainer.devices>, or unset SLURM_NTASKS so that trainer.devices processes start "
-                "here."
-            ) from error
+            raise _without_srun() from error
     cores = os.cpu_count() or 1
     if isinstance(trainer.accelerator, CPUAccelerator) and trainer.num_devices > cores * _PROCESSES_PER_CORE:
         raise UserError(
@@ -206,11 +201,22 @@ def check_trainer(settings: RunSettings) -> None:
         )
 
 
+def _without_srun() -> UserError:
+    return UserError(
+        f"SLURM_NTASKS={os.environ.get('SLURM_NTASKS')} is set, as in a shell on a Slurm cluster, but srun has not "
+        "started a process for each device; start the command with srun --nodes=<trainer.num_nodes> "
+        "--ntasks-per-node=<trainer.devices>, or unset SLURM_NTASKS so that trainer.devices processes start here."
+    )
+
+
 def _build_trainer(settings: RunSettings, **arguments: Any) -> pl.Trainer:
     try:
         trainer: pl.Trainer = build(settings.keys.trainer, **arguments)
-    except (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError) as error:
+    except (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
+        # Lightning reads variables that srun has not set, and refuses those of a shell's allocation.
+        if "SLURM" in reason:
+            raise _without_srun() from error
         raise UserError(f"The trainer could not be built ({reason}); check the trainer.* settings.") from error
     return trainer
 
