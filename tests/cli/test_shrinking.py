@@ -79,7 +79,7 @@ def test_a_model_that_fails_is_written_where_the_folder_says_so(trained: Path, t
     folder = tmp_path / "run"
     # The smallest loss that these examples can rule out, as the refusal names it: hardly an answer may change.
     refused = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, "shrink.speedup=1.1", "shrink.max_loss=0.1")
-    least = refused.stderr.partition("give shrink.max_loss=")[2].split()[0]
+    least = refused.stderr.partition("set shrink.max_loss=")[2].split()[0]
     asked = ("shrink.speedup=1.1", f"shrink.max_loss={least}", "shrink.epochs=0")
     result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
     assert result.returncode == 0, result.stderr
