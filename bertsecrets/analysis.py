@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from bertsecrets.data.batch import Batch, BatchSpec, BucketedEvalSampler, rank_and_world_size
+from bertsecrets.data.batch import Batch, BatchSpec, BucketedEvalSampler, over_processes, rank_and_world_size
 from bertsecrets.data.module import TaskData, sample_positions, sample_rows
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.task import Task
@@ -278,10 +278,7 @@ class Context:
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all processes."""
-        if distributed.is_initialized():
-            tensor = tensor.clone()
-            distributed.all_reduce(tensor)
-        return tensor
+        return over_processes(tensor.clone())
 
     def placed(self, module: nn.Module) -> nn.Module:
         """Move another model to the model's device and precision."""

@@ -14,11 +14,12 @@ from bertsecrets.ablation.arithmetic import prefers_bf16, why_not_bf16
 from bertsecrets.ablation.engine import shares_passes
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.replacements import FIT_BATCH
-from bertsecrets.ablation.screening import over_processes, why_not
+from bertsecrets.ablation.screening import why_not
 from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
 from bertsecrets.analysis import Context
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.attention.modes import ModeNeed, find_mode
+from bertsecrets.data.batch import over_processes
 from bertsecrets.data.module import example_count
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device

@@ -102,11 +102,16 @@ def every(kind: Kind, num_layers: int, num_heads: int, layers: Iterable[int] | N
     variants = []
     for layer in layers:
         for place in range(num_heads) if "head" in kind.axes else (None,):
-            pairs = ((layer, head) for head in range(num_heads) if kind is LAYER or (head == place) == (kind is HEAD))
-            heads: tuple[Head, ...] = () if kind.done else tuple(pairs)
-            # A group of neurons has a number.
-            name = kind.name if place is None else f"{kind.name}-{place}"
-            parts: tuple[Part, ...] = ((layer, name),) if kind.done else ()
+            heads: tuple[Head, ...] = ()
+            parts: tuple[Part, ...] = ()
+            if kind.done:
+                # A group of neurons has a number.
+                parts = ((layer, kind.name if place is None else f"{kind.name}-{place}"),)
+            elif kind is HEAD and place is not None:
+                heads = ((layer, place),)
+            else:
+                # All heads of the layer, or all but one.
+                heads = tuple((layer, head) for head in range(num_heads) if head != place)
             variants.append(Variant(kind.code_of(layer, place), kind.name, heads, layer, place, parts))
     return variants
 

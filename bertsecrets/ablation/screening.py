@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from scipy.stats import nbinom
 from torch import Tensor, nn
-from torch.distributed import ReduceOp
 from torchmetrics import CatMetric
 
 from bertsecrets.ablation.arithmetic import in_bf16
@@ -27,7 +26,7 @@ from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.ablation.rows import Screened
 from bertsecrets.ablation.settings import BF16, FP32, Precision
 from bertsecrets.attention.modes import PER_TOKEN, ModeNeed, find_mode
-from bertsecrets.data.batch import Batch
+from bertsecrets.data.batch import Batch, over_processes
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device, to_float64
@@ -116,13 +115,6 @@ def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
     if any(len(variant.layers) > 1 for variant in plan.variants):
         return "the plan disables heads of several layers together"
     return None
-
-
-def over_processes(value: Tensor, by: ReduceOp.RedOpType) -> Tensor:
-    """A tensor, reduced in place element by element over all processes."""
-    if torch.distributed.is_initialized():
-        torch.distributed.all_reduce(value, by)
-    return value
 
 
 def missed_bound(missed: int, audit: float, left: int) -> int:
@@ -540,7 +532,7 @@ class _Sweep:
             value_BV, of_BV = (to_float64(part) for part in of(share))
             square_BV = torch.where(of_BV > 0, value_BV.square(), 0.0)
             total_2V += torch.stack([square_BV.sum(0), of_BV.sum(0)])
-        squares_V, count_V = over_processes(total_2V, ReduceOp.SUM)
+        squares_V, count_V = over_processes(total_2V)
         return squares_V, count_V
 
     def _begin(self, batch: Batch) -> tuple[_Share, list[CleanLayer] | None]:

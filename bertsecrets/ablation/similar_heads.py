@@ -6,12 +6,10 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributed import ReduceOp
 
 from bertsecrets.ablation.plan import Head, Variant, random_groups_like, single_head
-from bertsecrets.ablation.screening import over_processes
 from bertsecrets.attention.watch import watch
-from bertsecrets.data.batch import Batch
+from bertsecrets.data.batch import Batch, over_processes
 from bertsecrets.float64 import float64_device
 from bertsecrets.measures.clusters.geometry import pairwise_divergence
 from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
@@ -52,7 +50,7 @@ def head_distances(
                 count += 1
             if progress is not None:
                 progress()
-    total_HH, count = (over_processes(value, ReduceOp.SUM) for value in (total_HH, count))
+    total_HH, count = (over_processes(value) for value in (total_HH, count))
     return (total_HH / count).sqrt().cpu()
 
 

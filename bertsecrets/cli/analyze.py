@@ -19,10 +19,10 @@ from bertsecrets.cli.build import (
     check_trainer,
     make_callbacks,
     make_watcher,
-    record_rows,
     run_folder,
 )
 from bertsecrets.cli.finish import finish, open_trainer
+from bertsecrets.cli.rows import record_rows
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, ModelSettings, read_analyze
 from bertsecrets.cli.targets import load_target, make

@@ -18,12 +18,12 @@ from bertsecrets.cli.build import (
     check_trainer,
     make_callbacks,
     make_watcher,
-    record_rows,
     run_folder,
 )
 from bertsecrets.cli.export import check_save, save_model
 from bertsecrets.cli.finish import finish, open_trainer
 from bertsecrets.cli.last_checkpoint import LastCheckpoint
+from bertsecrets.cli.rows import record_rows
 from bertsecrets.cli.settings import TrainSettings, read_train
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources.base import CHOOSING

@@ -172,6 +172,13 @@ def rank_and_world_size() -> tuple[int, int]:
     return 0, 1
 
 
+def over_processes(value: Tensor, by: distributed.ReduceOp.RedOpType = distributed.ReduceOp.SUM) -> Tensor:
+    """A tensor, reduced in place element by element over all processes."""
+    if distributed.is_initialized():
+        distributed.all_reduce(value, by)
+    return value
+
+
 @dataclass(frozen=True)
 class BatchSpec:
     """The examples of a batch, by position in the split, and the weight of the batch's mean loss."""

@@ -95,7 +95,9 @@ class OneHead(Analysis, Experiment):
         tokenizer = context.split.tokenizer
         maps: list[Tensor] = []
         rows: dict[int, tuple[float, int, int, float]] = {}
-        parts: list[pd.DataFrame] = []
+        sums: list[pd.DataFrame] = []
+        cells: list[pd.DataFrame] = []
+        waiting = 0
 
         def observe(layer: int, attention_BHQK: Tensor) -> None:
             if layer == self.layer:
@@ -128,12 +130,11 @@ class OneHead(Analysis, Experiment):
                     )
                     apart = ~np.eye(len(words), dtype=bool)
                     queries, keys = np.meshgrid(ids_S[words], ids_S[words], indexing="ij")
-                    cells = {"query": queries[apart], "key": keys[apart], "weight": weight_QK[apart]}
-                    pairs = pd.DataFrame(cells).groupby(["query", "key"], as_index=False)["weight"].mean()
-                    excess = pairs["weight"] - 1 / length
-                    parts.append(pairs.assign(examples=1, chance=1 / length, excess=excess, squares=excess**2))
-                    if sum(map(len, parts)) > _PAIRS_AT_ONCE:
-                        parts[:] = [_added(parts)]
+                    pairs = {"query": queries[apart], "key": keys[apart], "weight": weight_QK[apart]}
+                    cells.append(pd.DataFrame({"example": index, **pairs, "chance": 1 / length}))
+                    waiting += len(cells[-1])
+                    if waiting > _PAIRS_AT_ONCE:
+                        sums, cells, waiting = [_added(sums, cells)], [], 0
                 advance()
 
         def name(token: int) -> str:
@@ -143,19 +144,23 @@ class OneHead(Analysis, Experiment):
             Attending(index, share, name(query), name(key), weight)
             for index, (share, query, key, weight) in sorted(rows.items())
         ]
-        yield Findings(self, rows=[*attending, *_tested(parts, name)])
+        yield Findings(self, rows=[*attending, *_tested(sums, cells, name)])
 
 
-def _added(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The sums over examples for each pair of tokens."""
-    return pd.concat(parts).groupby(["query", "key"], as_index=False).sum()
+def _added(sums: Sequence[pd.DataFrame], cells: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The sums over examples for each pair of tokens, with the cells of further examples."""
+    by_example = pd.concat(cells).groupby(["example", "query", "key"], as_index=False)
+    pairs = by_example.agg({"weight": "mean", "chance": "first"}).drop(columns="example")
+    excess = pairs["weight"] - pairs["chance"]
+    pairs = pairs.assign(examples=1, excess=excess, squares=excess**2)
+    return pd.concat([*sums, pairs]).groupby(["query", "key"], as_index=False).sum()
 
 
-def _tested(parts: Sequence[pd.DataFrame], name: Callable[[int], str]) -> list[TokenPair]:
+def _tested(sums: Sequence[pd.DataFrame], cells: Sequence[pd.DataFrame], name: Callable[[int], str]) -> list[TokenPair]:
     """Each pair that is frequent enough, the largest mean weight first."""
-    if not parts:
+    if not sums and not cells:
         return []
-    pairs = _added(parts)
+    pairs = _added(sums, cells) if cells else sums[0]
     pairs = pairs[pairs["examples"] >= FEWEST]
     count = pairs["examples"]
     mean = pairs["excess"] / count

@@ -203,8 +203,8 @@ def verdicts(entry: Entry) -> str:
 def statement_sections(entries: Sequence[Entry]) -> list[Section]:
     """All statements, their verdicts by model and task, and a section for each: the first sections of a page."""
     links = [f"#section-{index + 2}" for index in range(len(entries))]
-    table_ = overview(entries, "All statements; click one to see how it was tested", links)
-    return [Section("All statements", tables=[table_]), *map(_section, entries)]
+    tested = overview(entries, "All statements; click one to see how it was tested", links)
+    return [Section("All statements", tables=[tested]), *map(_section, entries)]
 
 
 def _section(entry: Entry) -> Section:

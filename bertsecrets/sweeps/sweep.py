@@ -497,8 +497,8 @@ def _run(config: DictConfig, folder: Path, number: int, facts: SweepFacts) -> tu
     # The job's reason for failing is not written to the sweep's disk, which may be full.
     with _leased_gpus(config, facts.gpus) as devices, tempfile.TemporaryDirectory() as scratch:
         failure = Path(scratch) / "failure.json"
-        # Each Slurm job has one task, which starts one process per device itself, so that one sweep can have jobs of
-        # different sizes; Slurm's variables would make Lightning wait for tasks that do not exist.
+        # Jobs of one sweep can use different numbers of devices because each Slurm job has one task, which starts a
+        # process per device. Lightning would wait for the tasks that Slurm's variables announce.
         ranks = [name for name in _SLURM_RANKS if name in os.environ and os.environ.get("SLURM_NTASKS") == "1"]
         variables = {FAILURE: str(failure), **dict.fromkeys(ranks), **devices}
         status = run_process(command, Path(HydraConfig.get().runtime.cwd), variables, started)
