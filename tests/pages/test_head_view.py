@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from browser import Page, in_browser, seen
 from data.toy import wordpiece
 from families import HEADS, LAYERS
-from present.test_report import CHROMIUM, Page, add_probe, browse
 from reporting.finished_runs import make_run
 from torch import Tensor
 from transformers import (
@@ -34,17 +34,17 @@ FIRST, SECOND = "The cat sat.", "The cat lay."
 
 
 @pytest.fixture(scope="module")
-def pair(tiny_bert):  # type: ignore[no-untyped-def]
+def pair(tiny_bert):
     return AutoModel.from_pretrained(tiny_bert).eval(), AutoTokenizer.from_pretrained(tiny_bert)
 
 
 def stored(page: Path) -> tuple[dict[str, Any], np.ndarray]:
     """The page's example, and its weights ``[stages, layers, heads, T, T]`` as a browser unpacks them."""
     (example,) = Page(page).examples()
-    size = len(example["tokens"])  # type: ignore[arg-type]
+    size = len(example["tokens"])
     stages = [
         [np.frombuffer(zlib.decompress(base64.b64decode(layer)), np.uint8) for layer in stage["layers"]]
-        for stage in example["stages"]  # type: ignore[attr-defined]
+        for stage in example["stages"]
     ]
     byte_GLHQK = np.array(stages, float).reshape(len(stages), len(stages[0]), example["heads"], size, size)
     return example, (byte_GLHQK / example["levels"]) ** 2
@@ -66,7 +66,7 @@ def perturbed(tiny_bert: Path) -> Any:
     return other
 
 
-def test_the_page_holds_the_watched_weights_of_both_models(pair, tiny_bert: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_page_holds_the_watched_weights_of_both_models(pair, tiny_bert: Path, tmp_path: Path) -> None:
     model, tokenizer = pair
     reference = perturbed(tiny_bert)
     view = bs.head_view(model, tokenizer, FIRST, SECOND, reference=reference)
@@ -84,7 +84,7 @@ def test_the_page_holds_the_watched_weights_of_both_models(pair, tiny_bert: Path
     assert example["sentences"][-1] == 1
 
 
-def test_the_view_opens_on_the_head_that_matters_most(pair, tiny_bert: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_view_opens_on_the_head_that_matters_most(pair, tiny_bert: Path, tmp_path: Path) -> None:
     _, tokenizer = pair
     model = AutoModelForSequenceClassification.from_pretrained(tiny_bert).eval()
     torch.manual_seed(0)
@@ -108,7 +108,7 @@ def test_the_view_opens_on_the_head_that_matters_most(pair, tiny_bert: Path, tmp
     assert bs.head_view(*pair, FIRST).report.sections[0].viewer.start == (0, 0)
 
 
-def test_a_notebook_shows_the_page_in_a_frame(pair) -> None:  # type: ignore[no-untyped-def]
+def test_a_notebook_shows_the_page_in_a_frame(pair) -> None:
     view = bs.head_view(*pair, (FIRST, SECOND), start=(1, 0))
     shown = view._repr_html_()
     assert shown.startswith("<iframe")
@@ -116,7 +116,7 @@ def test_a_notebook_shows_the_page_in_a_frame(pair) -> None:  # type: ignore[no-
     assert f"{LAYERS} layers x {HEADS} heads" in repr(view)
 
 
-def test_heads_are_coloured_by_grids(pair, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_heads_are_coloured_by_grids(pair, tmp_path: Path) -> None:
     model, tokenizer = pair
     grid = bs.measure(model, tokenizer, [FIRST, SECOND], "entropy")
     page = bs.head_view(model, tokenizer, FIRST, grids=[grid]).save(tmp_path / "view.html")
@@ -128,7 +128,7 @@ def test_heads_are_coloured_by_grids(pair, tmp_path: Path) -> None:  # type: ign
 
 
 @pytest.mark.slow
-def test_144_heads_at_128_tokens_of_two_models_fit_into_three_megabytes(pair, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_144_heads_at_128_tokens_of_two_models_fit_into_three_megabytes(pair, tmp_path: Path) -> None:
     _, tokenizer = pair
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=96, intermediate_size=8, num_hidden_layers=12, num_attention_heads=12
@@ -154,7 +154,7 @@ def test_144_heads_at_128_tokens_of_two_models_fit_into_three_megabytes(pair, tm
     assert "max_length is 128" in page.read_text("utf-8")
 
 
-def test_a_long_text_says_what_it_leaves_out_and_keeps_both_sentences(pair, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_long_text_says_what_it_leaves_out_and_keeps_both_sentences(pair, tmp_path: Path) -> None:
     _, tokenizer = pair
     torch.manual_seed(0)
     config = BertConfig(
@@ -189,13 +189,13 @@ def test_a_long_text_says_what_it_leaves_out_and_keeps_both_sentences(pair, tmp_
         ((FIRST,), {"run": "nowhere"}, "nowhere"),
     ],
 )
-def test_mistakes_are_one_sentence(pair, texts: Any, options: dict[str, Any], message: str) -> None:  # type: ignore[no-untyped-def]
+def test_mistakes_are_one_sentence(pair, texts: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         bs.head_view(*pair, *texts, **options)
     assert str(error.value).count("\n") == 0
 
 
-def test_other_models_are_refused(pair, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_other_models_are_refused(pair, tmp_path: Path) -> None:
     model, tokenizer = pair
     decoder = GPT2Model(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=len(tokenizer)))
     with pytest.raises(UserError, match="is a decoder"):
@@ -255,33 +255,25 @@ const down = () => lines.dispatchEvent(new KeyboardEvent("keydown", { key: "Arro
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+@in_browser
 @pytest.mark.parametrize("width", [390, 1300])
-def test_a_reader_clicks_types_filters_and_follows_a_link(pair, tmp_path: Path, width: int) -> None:  # type: ignore[no-untyped-def]
+def test_a_reader_clicks_types_filters_and_follows_a_link(pair, tmp_path: Path, width: int) -> None:
     model, tokenizer = pair
     grid = bs.measure(model, tokenizer, [FIRST, SECOND], "entropy")
     page = bs.head_view(model, tokenizer, FIRST, SECOND, grids=[grid]).save(tmp_path / "view.html")
-    add_probe(page, PROBE)
-    options = (f"--window-size={width},1200", "--virtual-time-budget=20000", "--dump-dom")
-    done = browse(page, tmp_path / "profile", *options, fragment=f"#l{LAYERS - 1:02}h{HEADS - 2:02}")
-    assert "CONSOLE" not in done.stderr, done.stderr
-    match = re.search(r'data-seen="([^"]*)"', done.stdout)
-    assert match is not None
-    seen = json.loads(match[1].replace("&quot;", '"'))
+    found = seen(page, PROBE, window=f"{width},1200", fragment=f"#l{LAYERS - 1:02}h{HEADS - 2:02}")
     encoding = tokenizer(FIRST, SECOND)
     places = encoding.sequence_ids()
     second = [place for place, sentence in enumerate(places) if sentence == 1]
     weight_KK = watched(model, tokenizer, FIRST, SECOND)[1, 1][np.ix_(second, second)]
     tokens = tokenizer.convert_ids_to_tokens(encoding["input_ids"])
-    focus = re.match(r"Head 1: “([^”]+)” \((\d+)\) attends most to “([^”]+)” \((\d+)\) ", seen.pop("focus"))
-    assert focus is not None
+    focus = re.match(r"Head 1: “([^”]+)” \((\d+)\) attends most to “([^”]+)” \((\d+)\) ", found.pop("focus"))
     query, key = int(focus[2]), int(focus[4])
     assert (focus[1], query, focus[3]) == (tokens[second[0]], second[0], tokens[key])
     # Weights within a step of each other are equal on the page.
     assert weight_KK[0, second.index(key)] == pytest.approx(weight_KK[0].max(), abs=0.005)
-    assert seen.pop("coloured").startswith(f"layer 1 · head 1: {grid.value_LHC[1, 1, 0]:.3f}".rstrip("0"))
-    assert seen == {
+    assert found.pop("coloured").startswith(f"layer 1 · head 1: {grid.value_LHC[1, 1, 0]:.3f}".rstrip("0"))
+    assert found == {
         "link": f"{LAYERS - 1}.{HEADS - 2}",
         "next": f"{LAYERS - 1}.{HEADS - 1}",
         "wrapped": "0.0",
@@ -322,8 +314,7 @@ const seen = {};
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+@in_browser
 def test_maps_by_word_and_sums_over_tokens(tmp_path: Path) -> None:
     tokenizer = wordpiece()
     model = BertModel(
@@ -340,15 +331,10 @@ def test_maps_by_word_and_sums_over_tokens(tmp_path: Path) -> None:
     weight_QK = watched(model, tokenizer, text)[0, 0]
     word_QK = np.array([[weight_QK[np.ix_(query, key)].sum(1).mean() for key in groups] for query in groups])
     page = bs.head_view(model, tokenizer, text).save(tmp_path / "view.html")
-    add_probe(page, BY_WORD)
-    done = browse(page, tmp_path / "profile", "--window-size=1300,1200", "--virtual-time-budget=20000", "--dump-dom")
-    assert "CONSOLE" not in done.stderr, done.stderr
-    match = re.search(r'data-seen="([^"]*)"', done.stdout)
-    assert match is not None
-    seen = json.loads(match[1].replace("&quot;", '"'))
+    found = seen(page, BY_WORD)
     for text, name, keys in (
-        (seen["one"], "“unhappy” (1) attends to “unhappy” (1): ", [1]),
-        (seen["several"], "“unhappy” (1) attends to “unhappy” (1), “cats” (2) together: ", [1, 2]),
+        (found["one"], "“unhappy” (1) attends to “unhappy” (1): ", [1]),
+        (found["several"], "“unhappy” (1) attends to “unhappy” (1), “cats” (2) together: ", [1, 2]),
     ):
         assert text.startswith(name)
         assert float(text.removeprefix(name)) == pytest.approx(word_QK[1, keys].sum(), abs=0.02)

@@ -6,17 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import torch
 from numpy.typing import ArrayLike
 from papers.paper_runs import models_in
-from reporting.finished_runs import effect_row, make_run
+from reporting.finished_runs import effect_row, make_run, table_of, with_predictions
 
 from bertsecrets.ablation.rows import Disabling
 from bertsecrets.callbacks.gradient_flow import GradientFlow
-from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.page import Page, find_page
@@ -49,21 +45,13 @@ def question(beginning: str, models: Studied) -> Section:
 
 
 def with_gradients(folder: Path, norm_LH: ArrayLike) -> None:
-    run = Run.open(folder)
-    values_LHC = torch.tensor(np.asarray(norm_LH, float))[..., None].repeat(1, 1, 2)
-    nan = torch.full_like(values_LHC, torch.nan)
-    grids = [
-        HeadGrid("gradient_flow", GradientFlow.columns, values_LHC, nan, torch.ones_like(values_LHC)),
-        HeadGrid(
-            "gradient_flow",
-            GradientFlow.columns,
-            values_LHC[:, :1] * 7,
-            nan[:, :1],
-            torch.ones_like(values_LHC[:, :1]),
-            whole_layers=True,
-        ),
-    ]
-    run.add(*(run.rows(grid, "training", step) for grid in grids for step in (0, 5)))
+    run, norm_LH = Run.open(folder), np.asarray(norm_LH, float)
+    identity = {"run": run.name, "model": run.model, "task": run.task, "init": run.init}
+    for step in (0, 5):
+        for whole_layers, values_LH in ((False, norm_LH), (True, 7 * norm_LH[:, :1])):
+            columns = {column.name: values_LH for column in GradientFlow.columns}
+            layout = {"stderr": np.nan, "count": 1, "whole_layers": whole_layers}
+            run.add(table_of("gradient_flow", columns, "training", step, **layout, **identity))
     run.declare(GradientFlow(run).declaration())
 
 
@@ -187,17 +175,6 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
         ["1", "408", "4", "1", "2", "0", "1", "about 11,000", "−8.0 (−10.0 to −6.0)"],
         ["2", "408", "3", "–", "2", "0", "1", "about 11,000", "−1.0 (−3.0 to +1.0)"],
     ]
-
-
-def with_predictions(folder: Path, right_N: ArrayLike) -> Path:
-    right_N = np.asarray(right_N, bool)
-    label_N = np.arange(len(right_N)) % 2
-    answer_N = np.where(right_N, label_N, 1 - label_N)
-    (folder / "predictions").mkdir()
-    columns = {"index": np.arange(len(right_N)), "label": label_N.astype(float)}
-    columns |= {f"logit_{c}": (answer_N == c).astype(float) for c in (0, 1)}
-    pq.write_table(pa.table(columns), folder / "predictions" / "val.parquet")
-    return folder
 
 
 def test_one_sentence_is_compared_example_by_example(tmp_path: Path) -> None:

@@ -148,40 +148,40 @@ def test_an_analysis_of_the_model_before_fine_tuning_gives_its_columns_alone(tmp
     )
 
 
-def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
+BITS = {"kind": "mean", "column": "entropy/bits", "above": 3}
+GROUPS = {"kind": "correlation", "column": "surface/cls", "other": "initial:clusters/within_layer", "above": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("test", "about", "settings"),
+    [
+        (BITS, "tuned", "checkpoint={made} 'measure=[entropy]'"),
+        (BITS, "change", "checkpoint={made} 'measure=[entropy]' 'compare_with=[initial]'"),
+        ({**BITS, "column": "disable/zero/layer"}, "tuned", "checkpoint={made} analysis=disable ablation.mode=zero"),
+        (
+            {"kind": "pruning", "order": "exact", "share": 0.5, "above": 3},
+            "tuned",
+            "checkpoint={made} analysis=prune 'prune.scores=[exact]' prune.step=0.05",
+        ),
+        (GROUPS, "tuned", "checkpoint=initial model=minilm task=mrpc 'measure=[clusters]'"),
+        (
+            {"kind": "found", "experiment": "dependency", "rows": "relation", "value": "gain", "above": 0},
+            "before",
+            "checkpoint=initial model=minilm analysis=dependency task=ud_ewt data.root=<folder of UD_English-EWT>",
+        ),
+    ],
+)
+def test_what_is_lacking_names_its_command(tmp_path: Path, test: dict[str, Any], about: str, settings: str) -> None:
     made = surface_run(tmp_path / "run")
-    statements = [
-        statement_of({"kind": "mean", "column": "entropy/bits", "above": 3}),
-        statement_of({"kind": "mean", "column": "entropy/bits", "above": 3}, "change", name="change"),
-        statement_of({"kind": "mean", "column": "disable/zero/layer", "above": 3}, name="layers"),
-        statement_of({"kind": "pruning", "order": "exact", "share": 0.5, "above": 3}, name="pruning"),
-    ]
-    relation = statement_of(
-        {"kind": "found", "experiment": "dependency", "rows": "relation", "value": "gain", "above": 0}, "before"
-    )
-    groups = {"kind": "correlation", "column": "surface/cls", "other": "initial:clusters/within_layer", "above": 0.5}
-    before = "checkpoint=initial model=minilm task=mrpc 'measure=[clusters]'"
-    assert only(ledger(tmp_path, statement_of(groups))[0]).command == f"python -m bertsecrets analyze {before}"
-    initial = "checkpoint=initial model=minilm analysis=dependency task=ud_ewt data.root=<folder of UD_English-EWT>"
-    assert only(ledger(tmp_path, relation)[0]).command == f"python -m bertsecrets analyze {initial}"
-    data = {"source": "tsv", "root": "my data"}
-    make_run(tmp_path / "alone" / "before", checkpoint="initial", trained=TRAINED, data=data)
-    (alone,) = ledger(
-        tmp_path / "alone", statement_of({"kind": "mean", "column": "entropy/bits", "above": 3}, "before")
-    )
-    initial = "checkpoint=initial model=minilm task=mrpc data=tsv 'data.root=my data' 'measure=[entropy]'"
-    assert only(alone).command == f"python -m bertsecrets analyze {initial}"
-    cells = [only(entry) for entry in ledger(tmp_path, *statements)]
-    assert {cell.verdict for cell in cells} == {UNTOLD}
-    assert [cell.command for cell in cells] == [
-        f"python -m bertsecrets analyze checkpoint={made} {settings}"
-        for settings in (
-            "'measure=[entropy]'",
-            "'measure=[entropy]' 'compare_with=[initial]'",
-            "analysis=disable ablation.mode=zero",
-            "analysis=prune 'prune.scores=[exact]' prune.step=0.05",
-        )
-    ]
+    cell = only(ledger(tmp_path, statement_of(test, about))[0])
+    assert (cell.verdict, cell.command) == (UNTOLD, f"python -m bertsecrets analyze {settings.format(made=made)}")
+
+
+def test_what_is_lacking_of_a_model_before_fine_tuning_is_run_on_its_data(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", checkpoint="initial", trained=TRAINED, data={"source": "tsv", "root": "my data"})
+    settings = "checkpoint=initial model=minilm task=mrpc data=tsv 'data.root=my data' 'measure=[entropy]'"
+    cell = only(ledger(tmp_path, statement_of(BITS, "before"))[0])
+    assert cell.command == f"python -m bertsecrets analyze {settings}"
 
 
 def test_the_mode_of_disabling_is_that_of_the_statement(tmp_path: Path) -> None:

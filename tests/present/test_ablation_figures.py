@@ -17,6 +17,7 @@ from bertsecrets.present.figures.disabling import (
     effects_in_order,
     redundancy_chart,
 )
+from bertsecrets.present.figures.grids import heatmap
 from bertsecrets.results.components import Row
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 
@@ -59,7 +60,7 @@ def test_insignificant_cells_are_pale_and_significant_ones_bold() -> None:
     assert texts["1.2"].get_fontweight() == "normal"
     coloured = figure.axes[0].collections[0].get_array()
     assert np.ma.getmaskarray(coloured).reshape(2, 2).tolist() == [[False, True], [True, True]]
-    note = figure._supxlabel.get_text()  # type: ignore[attr-defined]
+    note = figure._supxlabel.get_text()
     assert "pale blue: can be spared (a loss of 1.0 points or more is ruled out)" in note.replace("\n", " ")
     assert "n = 408 examples" in note.replace("\n", " ")
 
@@ -68,7 +69,7 @@ def test_cells_that_are_no_heads_are_called_what_they_are() -> None:
     none = np.zeros((3, 4), bool)
     figure = disabling_heatmap(grid(np.zeros((3, 4)), none, none, kind="neurons"), title="t")
     assert figure.axes[0].get_xlabel() == "group"
-    note = figure._supxlabel.get_text().replace("\n", " ")  # type: ignore[attr-defined]
+    note = figure._supxlabel.get_text().replace("\n", " ")
     assert "corrected over all groups" in note
     assert "head" not in note
 
@@ -119,14 +120,15 @@ def test_groups_carry_their_verdicts() -> None:
 
 
 @pytest.mark.parametrize("shape", [(12, 12), (6, 12), (24, 16), (24, 24)])
-def test_every_number_of_a_heatmap_is_large_enough_and_alone(shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("disabled", [True, False])
+def test_every_number_of_a_heatmap_is_large_enough_and_alone(shape: tuple[int, int], disabled: bool) -> None:
     delta_LH = np.random.default_rng(0).normal(0, 0.08, shape)
     rows = grid(delta_LH, np.abs(delta_LH) > 0.1, delta_LH > 0)
-    figure = disabling_heatmap(rows, title="t")
-    figure.draw_without_rendering()
-    assert all(text.get_fontsize() >= 8 for text in figure.findobj(Text) if text.get_text())
+    drawn = disabling_heatmap(rows, title="t") if disabled else heatmap(-abs(delta_LH), title="t", unit="u", count=1)
+    drawn.draw_without_rendering()
+    assert all(text.get_fontsize() >= 8 for text in drawn.findobj(Text) if text.get_text())
     texts: dict[float, list[Text]] = {}
-    for text in figure.axes[0].texts:
+    for text in drawn.axes[0].texts:
         texts.setdefault(text.get_position()[1], []).append(text)
     for line in texts.values():
         boxes = sorted((text.get_window_extent() for text in line), key=lambda box: box.x0)
@@ -136,4 +138,4 @@ def test_every_number_of_a_heatmap_is_large_enough_and_alone(shape: tuple[int, i
 def test_a_score_that_is_undefined_hides_no_other() -> None:
     figure = effects_in_order([row(np.nan), *(row(0.0, head=head) for head in range(1, 50))], title="t")
     assert "nan" not in "".join(words(figure))
-    assert "1 without a defined score" in figure._supxlabel.get_text().replace("\n", " ")  # type: ignore[attr-defined]
+    assert "1 without a defined score" in figure._supxlabel.get_text().replace("\n", " ")

@@ -1,5 +1,6 @@
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -9,9 +10,12 @@ from bertsecrets.present.report.content import HeadLine, Highlights, NextStep
 from bertsecrets.results.scores import Score
 
 
-def printed(scores: list[Score], heads: list[HeadLine], path: Path, width: int = 80) -> str:
+def printed(
+    scores: list[Score], heads: list[HeadLine], path: Path, width: int = 80, steps: Sequence[NextStep] = ()
+) -> str:
     out = io.StringIO()
-    print_summary(Console(file=out, width=width), scores, Highlights("Heads that changed most", heads), path)
+    highlights = Highlights("Heads that changed most", heads) if heads else None
+    print_summary(Console(file=out, width=width), scores, highlights, path, steps=steps)
     return out.getvalue()
 
 
@@ -39,24 +43,11 @@ def test_only_the_first_five_heads_are_printed() -> None:
 
 def test_without_highlights_there_is_no_list_of_heads() -> None:
     assert printed([], [], Path("r.html")) == "\nReport: r.html\n"
-    out = io.StringIO()
-    print_summary(Console(file=out), [], None, Path("r.html"))
-    assert out.getvalue() == "\nReport: r.html\n"
 
 
-def test_a_long_path_is_not_broken() -> None:
+def test_paths_and_commands_are_not_broken_and_can_be_copied() -> None:
     path = Path("/very") / ("long" * 40) / "report.html"
-    assert f"Report: {path}\n" in printed([], [], path, width=40)
-
-
-def test_the_next_command_can_be_copied() -> None:
-    out = io.StringIO()
-    steps = [
-        NextStep(
-            "How many can be removed together?",
-            f"python -m bertsecrets analyze checkpoint={'run' * 40} analysis=prune",
-            "2 min",
-        )
-    ]
-    print_summary(Console(file=out, width=40), [], None, Path("r.html"), steps=steps)
-    assert f"Next: How many can be removed together? (2 min)\n  {steps[0].command}\n" in out.getvalue()
+    step = NextStep("How many can be removed together?", f"analyze checkpoint={'run' * 40} analysis=prune", "2 min")
+    text = printed([], [], path, width=40, steps=[step])
+    assert f"Report: {path}\n" in text
+    assert f"Next: How many can be removed together? (2 min)\n  {step.command}\n" in text

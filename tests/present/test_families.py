@@ -14,6 +14,7 @@ import torch
 from measures.toy import view_of
 from numpy.typing import ArrayLike
 from papers.paper_runs import relation
+from scipy import stats
 
 from bertsecrets.ablation.blocking import Blocking
 from bertsecrets.ablation.direct import DirectEffects
@@ -21,10 +22,13 @@ from bertsecrets.ablation.rows import Blocked, EarlyHeads, Worth
 from bertsecrets.ablation.shapley import Shapley
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.importance.confidence import Confidence
+from bertsecrets.importance.first_order import FirstOrder
 from bertsecrets.importance.gradient import GradientImportance
 from bertsecrets.importance.integrated_gradients import IntegratedGradients
 from bertsecrets.importance.relevance import Relevance
 from bertsecrets.importance.rows import Completeness, Propagation
+from bertsecrets.importance.rows import Limits as SinkLimits
+from bertsecrets.importance.sink_heads import Sinks, sink_rows
 from bertsecrets.measures.clusters import rows as clusters
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.coreference.measure import Coreference
@@ -330,10 +334,7 @@ BLOCKING = Case(
 GATES = Case(
     CausalGates(),
     {"pushed_shut": [[0.9, 0.1, 0.0, 0.8]], "pushed_open": [[1.0, 1.0, 0.2, 0.1]]},
-    [
-        GateFits("accuracy", 0.8, 0.5, 0.95, 400, 8, 0.01, 20),
-        PathPoint(0.1, 2, Estimate(-0.01, -0.03, 0.02), 0.7),
-    ],
+    [GateFits("accuracy", 0.8, 0.5, 0.95, 400, 8, 0.01, 20), PathPoint(0.1, 2, Estimate(-0.01, -0.03, 0.02), 0.7)],
     [
         "Gates of 4 heads: 1 remain open when pushed shut (facilitating), 1 close when pushed open (interfering), "
         "and 1 follow the push (irrelevant); 1 are undecided."
@@ -453,7 +454,6 @@ CASES = {
         CLUSTERS,
         rows=groups(False, replicates=0),
         findings=[CLUSTERS.findings[0], "The heads form 2 groups."],
-        figures=["clusters"],
         head=None,
     ),
     "coreference": COREFERENCE,
@@ -517,7 +517,6 @@ def test_a_section_says_what_was_found(name: str, tmp_path: Path) -> None:
     view = case.view(tmp_path)
     presenter = presenter_of(case.experiment.declaration())
     section = presenter.section(view)
-    assert section is not None
     assert len(section.findings) == len(case.findings)
     for finding, expected in zip(section.findings, case.findings, strict=True):
         assert re.fullmatch(".*".join(map(re.escape, expected.split("…"))), finding), finding
@@ -544,7 +543,6 @@ def test_conditions_are_compared(case: Case, rows: list[list[str]], tmp_path: Pa
     view = case.view(tmp_path)
     presenter = presenter_of(case.experiment.declaration())
     section = presenter.comparison(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
-    assert section is not None
     assert section.paragraphs[0].endswith("; mean over 1 to 2 seeds.")
     assert [list(row) for row in section.tables[0].rows[: len(rows)]] == rows
 
@@ -560,3 +558,102 @@ def test_frame_relations_of_another_version_or_without_links(tmp_path: Path) -> 
 
 def test_blocked_attention_over_seeds_has_verdicts_of_seeds() -> None:
     assert blocking_table(BLOCKED, seeds=3).rows[2][-1] == "not enough seeds or examples to tell"
+
+
+@pytest.mark.parametrize(
+    ("mode", "t_4", "words"),
+    [
+        ("uniform", (9.0, 5.0, 0.1, -9.0), "2 of 4 heads have a first-order estimate significantly above 0, most of "
+                                           "all layer 0 · head 0: "),
+        ("zero", (0.1, -9.0, 5.0, 0.0), "1 of 4 heads has a first-order estimate significantly above 0: layer 1 · head "
+                                        "0, "),
+        ("mean", (0.1, 0.2, 0.3, 0.1), "None of 4 heads has a first-order estimate significantly above 0 in mode mean "
+                                       "("),
+        ("uniform", (-1.0, -2.0, -3.0, -9.0), "no estimate is above 0."),
+        ("zero", (math.nan, 9.0, math.nan, math.nan), "1 of 1 heads has a first-order estimate significantly above 0: "
+                                                      "layer 0 · head 1, the loss is estimated to rise by"),
+        # A mode without an estimate is that of the first column.
+        ("resample", (9.0, 5.0, 0.1, -9.0), "without it in mode uniform ("),
+    ],
+)  # fmt: skip
+def test_first_order_says_which_heads_matter_in_the_mode_of_the_run(
+    mode: str, t_4: tuple[float, ...], words: str, tmp_path: Path
+) -> None:
+    measure, count = FirstOrder(2, 2), 50
+    value_LHC = torch.zeros(2, 2, 3, dtype=torch.float64)
+    asked = mode if mode in {column.name for column in measure.columns} else "uniform"
+    value_LHC[..., [column.name for column in measure.columns].index(asked)] = torch.tensor(t_4).reshape(2, 2) / 100
+    shape = value_LHC.shape
+    grid = HeadGrid(measure.name, measure.columns, value_LHC, torch.full(shape, 0.01), torch.full(shape, count))
+    (tmp_path / "config.yaml").write_text(f"ablation: {{mode: {mode}}}")
+    section = presenter_of(measure.declaration()).section(view_of(tmp_path, measure, grid))
+    (finding,) = section.findings
+    assert words in finding
+    p_N = stats.t.sf([t for t in t_4 if not math.isnan(t)], count - 1)
+    shown = int((stats.false_discovery_control(p_N) <= 0.05).sum())
+    assert f"{shown or 'None'} of" in finding
+    assert ("is not significant" in finding) == (mode == "mean")
+
+
+SINK_HEADS = [(0, 0), (1, 0), (1, 2)]
+SINK_NUMBERS = {
+    "attention": (0.9, 0.5, 0.7),
+    "value_ratio": (0.1, 0.8, 0.9),
+    "norm_share": (0.2, 0.7, 0.4),
+    "output_change": (3.0, 0.5, 0.2),
+    "redirect": (0.001, 0.2, 0.02),
+    "redirect_loss": (0.001, 0.3, -0.2),
+    "redirect_flips": (0.0, 0.1, 0.05),
+    "cut": (0.0001, 0.1, 0.002),
+}
+
+
+def sinks_view(folder: Path, numbers: dict[str, tuple[float, ...]]) -> MeasureView:
+    """2 layers of 3 heads that give 10 % of their attention to each token, but for those of SINK_HEADS, to [CLS]."""
+    experiment = Sinks()
+    names = [column.name for column in experiment.columns]
+    value_LHC = torch.full((2, 3, len(names)), math.nan, dtype=torch.float64)
+    for token in ("sep", "cls"):
+        value_LHC[..., names.index(f"{token}_attention")] = 0.1
+    for name, values in numbers.items():
+        for (layer, head), value in zip(SINK_HEADS, values, strict=True):
+            value_LHC[layer, head, names.index(f"cls_{name}")] = value
+    grid = HeadGrid(
+        "sinks", experiment.columns, value_LHC, torch.full_like(value_LHC, 0.01), torch.where(value_LHC.isnan(), 0, 100)
+    )
+    return view_of(folder, experiment, grid, list(sink_rows(grid, ("sep", "cls"), SinkLimits())))
+
+
+def test_sink_heads_are_told_by_diagnosis_and_intervention(tmp_path: Path) -> None:
+    view = sinks_view(tmp_path, SINK_NUMBERS)
+    section = presenter_of(Sinks().declaration()).section(view)
+    assert section.findings == [
+        "No head gives [SEP] 50 % of its attention, so whether this attention is a no-op cannot be tested.",
+        "3 of 6 heads are sink heads of [CLS]. Redirecting one head's attention away from it changes the predictions "
+        "by less than 0.01 on average in 1 of them; the loss rises significantly in 1 and falls in 1. By "
+        "intervention: 1 nop, 1 broadcast, 1 content. The value norm predicts the heads where cutting changes the "
+        "predictions with an area under the ROC curve of 0.50 (0.08 to 0.92); chance is 0.5.",
+    ]
+    assert presenter_of(Sinks().declaration()).classes(view)["sink by norms"] == [
+        ["[CLS] nop", "–", "–"],
+        ["[CLS] broadcast", "–", "[CLS] content"],
+    ]
+    assert presenter_of(Sinks().declaration()).scalars(view)["cls/broadcast"] == 1.0
+    heads, kinds, agreement = section.tables
+    assert heads.rows[1][0] == "layer 1 · head 0"
+    assert heads.rows[1][5:8] == ["0.2000", "0.3000 ± 0.0100*", "10.0"]
+    assert kinds.rows[1] == ["broadcast", "0", "1", "0", "1"]
+    cells = {row[0]: list(row[1:]) for row in agreement.rows}
+    assert cells["[SEP], cutting"] == ["0", "0", "–", "–"]
+    assert cells["[CLS], redirecting"][:3] == ["2", "1", "1.00"]
+    redirected, cut = section.figures[0].figure.axes
+    # Empty dots for heads that change the answers by less than 0.01, then filled ones.
+    assert [line.get_ydata().tolist() for line in redirected.lines[1:]] == [[0.001], [0.2, 0.02]]
+    assert [line.get_ydata().tolist() for line in cut.lines[1:]] == [[0.0001, 0.002], [0.1]]
+
+
+def test_no_sink_head_leaves_no_figure(tmp_path: Path) -> None:
+    section = presenter_of(Sinks().declaration()).section(sinks_view(tmp_path, {}))
+    assert not section.figures
+    assert not section.tables
+    assert len(section.findings) == 2

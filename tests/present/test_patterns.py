@@ -5,20 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from reporting.finished_runs import make_run
+from reporting.finished_runs import make_run, table_of, view_of
 
-from bertsecrets.grid import HeadGrid
 from bertsecrets.papers.page import find_page
-from bertsecrets.patterns.classes import over_seeds
+from bertsecrets.patterns.classes import NAMES, dominant_patterns, over_seeds
 from bertsecrets.patterns.measure import Patterns
+from bertsecrets.present.figures.patterns import ShareBar, pattern_bars, pattern_grid
 from bertsecrets.present.patterns import PRESENTER
 from bertsecrets.present.report.content import Section
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable
-from bertsecrets.results.views import MeasureView
 
 DECLARATION = Patterns(1, 1).declaration()
 VERTICAL, DIAGONAL, MIXED = (
@@ -28,42 +26,28 @@ VERTICAL, DIAGONAL, MIXED = (
 )
 
 
-def rows(
-    shares: list[list[tuple[float, ...]]], stage: str, step: int, count: int = 100, task: str = "mrpc"
-) -> HeadTable:
-    share_LHC = torch.tensor(shares, dtype=torch.float64)
-    error_LHC = (share_LHC * (1 - share_LHC) / (count - 1)).sqrt()
-    grid = HeadGrid("patterns", Patterns.columns, share_LHC, error_LHC, torch.full(share_LHC.shape, count))
-    return HeadTable.from_grid(grid, run="r", model="minilm", task=task, init="pretrained", stage=stage, step=step)
+def rows(shares: list[list[tuple[float, ...]]], stage: str, step: int, task: str = "mrpc") -> HeadTable:
+    share_LHC = np.array(shares)
+    columns = {column.name: share_LHC[..., c] for c, column in enumerate(Patterns.columns)}
+    error_LHC = np.sqrt(share_LHC * (1 - share_LHC) / 99)
+    return table_of("patterns", columns, stage, step, stderr=error_LHC, count=100, model="minilm", task=task)
 
 
-def section_of(table: HeadTable) -> Section | None:
-    # The folder holds nothing: the section reads the table alone.
-    return PRESENTER.section(MeasureView(Run(Path("nowhere"), "r", "m", "t", "pretrained"), DECLARATION, table))
+def section_of(*tables: HeadTable) -> Section | None:
+    return PRESENTER.section(view_of(DECLARATION, *tables))
 
 
 def test_the_section_has_shares_heads_and_movement() -> None:
-    table = HeadTable.concat(
-        [
-            rows([[VERTICAL, VERTICAL], [DIAGONAL, MIXED]], "initial", 0),
-            rows([[VERTICAL, MIXED], [DIAGONAL, MIXED]], "training", 5),
-            rows([[VERTICAL, DIAGONAL], [DIAGONAL, MIXED]], "training", 9),
-        ]
+    section = section_of(
+        rows([[VERTICAL, VERTICAL], [DIAGONAL, MIXED]], "initial", 0),
+        rows([[VERTICAL, MIXED], [DIAGONAL, MIXED]], "training", 5),
+        rows([[VERTICAL, DIAGONAL], [DIAGONAL, MIXED]], "training", 9),
     )
-    section = section_of(table)
-    assert section is not None
     lead = section.findings
     assert {block.name for block in section.figures} == {"patterns_shares", "patterns_heads"}
     transitions = section.tables[1]
-    assert list(transitions.header) == [
-        "before fine-tuning (rows), at step 9",
-        "vertical",
-        "diagonal",
-        "vertical + diagonal",
-        "block",
-        "heterogeneous",
-        "none",
-    ]
+    patterns = ["vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous", "none"]
+    assert list(transitions.header) == ["before fine-tuning (rows), at step 9", *patterns]
     counts = {row[0]: list(row[1:]) for row in transitions.rows}
     assert counts["vertical"] == ["1", "1", "0", "0", "0", "0"]
     assert counts["none"] == ["0", "0", "0", "0", "0", "1"]
@@ -80,25 +64,16 @@ def test_the_section_has_shares_heads_and_movement() -> None:
 
 
 def test_a_checkpoint_is_not_followed_by_later_training() -> None:
-    table = HeadTable.concat(
-        [
-            rows([[VERTICAL]], "training", 5),
-            rows([[DIAGONAL]], "training", 9),
-            rows([[VERTICAL]], "checkpoint", 6),
-        ]
+    section = section_of(
+        rows([[VERTICAL]], "training", 5), rows([[DIAGONAL]], "training", 9), rows([[VERTICAL]], "checkpoint", 6)
     )
-    section = section_of(table)
-    assert section is not None
     assert "at step 5, 0 of the 1 heads with a pattern both times changed it" in section.findings[1]
 
 
 def test_no_patterns_no_section_and_short_maps_say_so() -> None:
     assert section_of(HeadTable.empty()) is None
-    none = torch.full((1, 1, 6), float("nan"))
-    grid = HeadGrid("patterns", Patterns.columns, none, none, torch.zeros((1, 1, 6), dtype=torch.int64))
-    table = HeadTable.from_grid(grid, run="r", model="m", task="t", init="pretrained", stage="checkpoint", step=1)
-    section = section_of(table)
-    assert section is not None
+    none = {column.name: [[np.nan]] for column in Patterns.columns}
+    section = section_of(table_of("patterns", none, stderr=np.nan, count=0))
     assert "No example has the 8 tokens" in section.paragraphs[0]
 
 
@@ -147,3 +122,32 @@ def test_the_papers_page_has_its_figure_2_beside_ours(sweep: Path) -> None:
     # Wherever shares are shown the page says who named the patterns.
     assert "maps labelled by language models, not people" in text
     assert "87, 83 and 77 % of its predictions agreed" in text
+
+
+def texts(axes: object) -> list[str]:
+    return [each.get_text() for each in axes.texts]
+
+
+def test_bars_stack_to_one_and_name_their_shares() -> None:
+    share = np.array([0.5, 0.03, 0.2, 0.07, 0.1, 0.1])
+    bars = [ShareBar("mrpc", share, np.full(6, 0.02)), ShareBar("qqp", share[::-1], np.full(6, np.nan))]
+    axes = pattern_bars(bars, title="t", note="n = 10 examples").axes[0]
+    assert [each.get_text() for each in axes.get_yticklabels()] == ["mrpc", "qqp"]
+    widths = np.array([[patch.get_width() for patch in axes.patches[row::2]] for row in range(2)])
+    assert np.allclose(widths, [share, share[::-1]])
+    # Too small a share has no number.
+    assert sorted(texts(axes)) == sorted(["50", "20", "7", "10", "10"] * 2)
+
+
+def test_a_head_has_the_pattern_of_half_its_maps_or_none() -> None:
+    share = np.zeros((1, 4, len(NAMES)))
+    share[0, 0, 1] = 0.5
+    share[0, 0, 0] = 0.4
+    share[0, 1, :3] = 0.33
+    share[0, 2, NAMES.index("uncertain")] = 0.9
+    share[0, 3] = np.nan
+    assert dominant_patterns(share).tolist() == [[1, -1, -1, -1]]
+    axes = pattern_grid(share, title="t", note="n").axes[0]
+    assert texts(axes) == ["50"]
+    legend = axes.get_legend()
+    assert [each.get_text() for each in legend.get_texts()] == ["diagonal", "no pattern in half the maps"]

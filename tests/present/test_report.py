@@ -1,17 +1,12 @@
 import base64
-import hashlib
-import html
-import json
 import re
-import shutil
-import subprocess
 import zlib
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import Page, browse, check_policy, in_browser, seen
 from matplotlib.figure import Figure
 
 from bertsecrets.present.figures.grids import heatmap
@@ -31,47 +26,6 @@ from bertsecrets.present.report.content import (
 from bertsecrets.present.report.page import save_figures, write_report
 
 HOSTILE = ["<s>", "</script>", "<!--", "&amp;", "'\"", "\u2028", "naïve", "</s>"]
-VOID = {"meta", "link", "img", "br", "input"}
-
-
-class Page(HTMLParser):
-    """Elements, visible text and script contents of a page; ``balanced`` while every end tag closes the last open."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.balanced = True
-        self.text = ""
-        self.style = ""
-        self.scripts: list[str] = []
-        self.feed(path.read_text("utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.balanced &= bool(self.open) and self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1] += data
-        elif self.open and self.open[-1] == "style":
-            self.style += data
-        else:
-            self.text += data
-
-    def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
-        return [found for name, found in self.elements if name == tag and attributes.items() <= {**found}.items()]
-
-    def examples(self) -> list[dict[str, object]]:
-        scripts = [found for name, found in self.elements if name == "script"]
-        pairs = zip(scripts, self.scripts, strict=True)
-        return [json.loads(text) for found, text in pairs if found.get("class") == "viewer-example"]
 
 
 def attention(tokens: int, layers: int = 2, heads: int = 3, seed: int = 0) -> np.ndarray:
@@ -147,26 +101,6 @@ def test_nothing_is_fetched_from_anywhere(page: Page) -> None:
     assert not re.search(r"https?:|fetch\(|XMLHttpRequest|import\(", code)
 
 
-def check_policy(page: Page) -> None:
-    """Check that the policy of a page allows its style and its scripts, by their hashes, and nothing else."""
-    (meta,) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
-    policy = {name: sources for name, *sources in (part.split() for part in (meta["content"] or "").split(";"))}
-    others = {"default-src": ["'none'"], "img-src": ["data:"], "base-uri": ["'none'"], "form-action": ["'none'"]}
-    kinds = [attributes.get("type") for tag, attributes in page.elements if tag == "script"]
-    running = [text for kind, text in zip(kinds, page.scripts, strict=True) if kind is None]
-    assert running
-    assert policy.pop("style-src") == [hash_source(page.style)]
-    assert set(map(hash_source, running)) <= set(policy.pop("script-src"))
-    assert policy == others
-    # No hash allows these.
-    names = {name for _, attributes in page.elements for name in attributes}
-    assert not [name for name in names if name == "style" or name.startswith("on")]
-
-
-def hash_source(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
 def test_the_policy_allows_the_own_style_and_scripts_only(page: Page, tmp_path: Path) -> None:
     check_policy(page)
     joint = HeadsTogether([HeadColumn("a", "A", "b", "b", np.ones((1, 1)))])
@@ -221,6 +155,7 @@ def test_viewer_payload_is_the_attention_within_one_255th(page: Page) -> None:
             np.testing.assert_allclose(restored_HQK, np.asarray(weight_LHQK)[layer], atol=1 / 255)
     (viewer,) = page.all("div", **{"class": "viewer"})
     assert (viewer["data-layer"], viewer["data-head"]) == ("1", "2")
+    assert page.all("noscript")
 
 
 def test_a_table_can_be_folded_and_link_its_rows(tmp_path: Path) -> None:
@@ -236,19 +171,13 @@ def test_a_table_can_be_folded_and_link_its_rows(tmp_path: Path) -> None:
     assert len(page.all("table")) == 2
     (summary,) = re.findall(r"<details>\s*<summary>(.*?)</summary>", (tmp_path / "r.html").read_text("utf-8"))
     assert summary == "More"
+
+
+def test_a_table_refuses_rows_and_links_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="1 links for 2 rows"):
-        Table(["run", "n"], rows, "Runs", links=["a"])
-
-
-def test_without_javascript_the_reader_is_told(page: Page) -> None:
-    assert page.all("noscript")
-    assert "needs JavaScript" in page.text
-
-
-def test_a_page_without_viewer_has_the_script_of_the_frame_alone(tmp_path: Path) -> None:
-    write_report(tmp_path / "r.html", full_report())
-    (script,) = Page(tmp_path / "r.html").scripts
-    assert "beforeprint" in script
+        Table(["run", "n"], [["one", "1"], ["two", "2"]], "Runs", links=["a"])
+    with pytest.raises(ValueError, match="3 cells under 2 headings"):
+        Table(["a", "b"], [["1", "2", "3"]])
 
 
 def test_next_steps_are_given_or_are_the_commands_of_sections() -> None:
@@ -267,6 +196,12 @@ def test_next_steps_are_given_or_are_the_commands_of_sections() -> None:
     assert Report("t", sections=asked).next_steps == [NextStep("Which? How?", "one")]
     step = NextStep("Which?", "command", "a minute")
     assert Report("t", sections=sections, steps=[step]).next_steps == [step]
+
+
+def test_a_page_without_viewer_has_the_script_of_the_frame_alone(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", full_report())
+    (script,) = Page(tmp_path / "r.html").scripts
+    assert "beforeprint" in script
 
 
 def test_an_almost_empty_report_is_a_page(tmp_path: Path) -> None:
@@ -342,7 +277,6 @@ def test_a_failed_write_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.
 def test_a_section_is_followed_by_its_parts() -> None:
     inner = Section("c", parts=[Section("d")])
     whole = joined([Section("a", parts=[Section("b")]), inner])
-    assert whole is not None
     assert [section.title for section in whole.flat()] == ["a", "b", "c", "d"]
     assert joined([]) is None
 
@@ -361,139 +295,70 @@ def test_a_report_collects_from_its_sections() -> None:
     assert [section.title for section in report.headed] == ["a", "c"]
 
 
-def test_a_table_refuses_a_row_that_does_not_fit_its_headings() -> None:
-    with pytest.raises(ValueError, match="3 cells under 2 headings"):
-        Table(["a", "b"], [["1", "2", "3"]])
-
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-def browse(page: Path, profile: Path, *options: str, fragment: str = "") -> subprocess.CompletedProcess[str]:
-    assert CHROMIUM is not None
-    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"]
-    logged = [f"--user-data-dir={profile}", "--enable-logging=stderr", "--v=0"]
-    return subprocess.run(
-        [
-            CHROMIUM,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--no-first-run",
-            *quiet,
-            *logged,
-            *options,
-            page.as_uri() + fragment,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-
-
-def add_probe(path: Path, probe: str) -> None:
-    """Add a script at the end of a page, and its hash to the page's policy."""
-    text = path.read_text("utf-8")
-    assert text.count("script-src ") == 1
-    text = text.replace("script-src ", f"script-src {hash_source(probe)} ")
-    path.write_text(text.replace("</body>", f"<script>{probe}</script></body>"), "utf-8")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+@in_browser
 def test_a_browser_runs_and_applies_nothing_that_was_put_into_a_page(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_report(path, full_report())
-    add_probe(path, "document.body.dataset.left = getComputedStyle(document.querySelector('em')).position;")
     foreign = (
         "<script>document.body.dataset.ran = 1</script><em style='position: fixed'></em><style>em { position: "
         "fixed }</style>"
     )
     path.write_text(path.read_text("utf-8").replace("</header>", f"</header>{foreign}"), "utf-8")
-    done = browse(path, tmp_path / "profile", "--dump-dom")
-    assert done.stderr.count("violates the following Content Security Policy directive") == 3, done.stderr
-    assert 'data-left="static"' in done.stdout
-    assert "data-ran" not in done.stdout.split("<script>document.body.dataset.ran")[0]
+    left, log = browse(path, "document.body.dataset.left = getComputedStyle(document.querySelector('em')).position;")
+    assert log.count("violates the following Content Security Policy directive") == 3, log
+    assert 'data-left="static"' in left
+    assert "data-ran" not in left.split("<script>document.body.dataset.ran")[0]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
-def test_the_viewer_works_in_a_browser(tmp_path: Path) -> None:
-    shown = example("hostile </script>", HOSTILE)
-    viewer = HeadViewer([shown, example("plain", ["a", "b"])], (1, 2))
-    report = Report("Browser", sections=[Section("Maps", viewer=viewer)])
-    path = tmp_path / "report.html"
-    write_report(path, report)
-    # Drives the page as a reader would, then leaves its measurements where the dumped page shows them.
-    probe = """
-    const wait = (done) => document.querySelector(".viewer").dataset.state ? done() : setTimeout(wait, 50, done);
-    wait(() => {
-      const canvas = document.querySelector("canvas[data-map=after]");
-      const press = (key) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-      press("ArrowDown"); press("ArrowRight"); press("ArrowRight");
-      document.body.dataset.overflow = document.documentElement.scrollWidth - window.innerWidth;
-    });
-    """
-    add_probe(path, probe)
-    done = browse(path, tmp_path / "profile", "--window-size=500,900", "--virtual-time-budget=5000", "--dump-dom")
-    assert "CONSOLE" not in done.stderr, done.stderr
-    before, after = ((np.rint(np.sqrt(np.asarray(weight)[1, 2, 1, 2]) * 255) / 255) ** 2 for _, weight in shown.stages)
-    readout = re.search(r'class="readout"[^>]*>([^<]*)<', done.stdout)
-    assert readout is not None
-    assert f"{before:.3f} before, {after:.3f} after" in readout[1]
-    overflow = re.search(r'data-overflow="(-?\d+)"', done.stdout)
-    assert overflow is not None
-    assert int(overflow[1]) <= 0
-    assert re.findall(r'<option value="\d+"[^>]*>([^<]*)</option>', done.stdout)[:2] == [
-        "hostile &lt;/script&gt;",
-        "plain",
-    ]
+SLIDER = """
+const viewer = document.querySelector(".viewer");
+const until = async (test) => { while (!test()) await new Promise((done) => setTimeout(done, 20)); };
+const moment = () => viewer.querySelector("[data-moment]").textContent;
+const readout = () => viewer.querySelector(".readout").textContent;
+const press = (key) =>
+  viewer.querySelector("canvas[data-map=after]").dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+(async () => {
+  await until(() => viewer.dataset.state === "drawn");
+  const seen = { last: moment() };
+  seen.examples = [...viewer.querySelector("[data-pick=example]").options].map((option) => option.text);
+  const slider = viewer.querySelector("[data-slider]");
+  seen.max = slider.max;
+  slider.value = "1";
+  slider.dispatchEvent(new Event("input"));
+  await until(() => moment() !== seen.last);
+  press("ArrowDown"); press("ArrowRight"); press("ArrowRight");
+  [seen.middle, seen.readout, seen.after] = [moment(), readout(), viewer.querySelector("[data-pick=after]").value];
+  const colour = viewer.querySelector("[data-pick=colour]");
+  colour.value = "h0";
+  colour.dispatchEvent(new Event("change"));
+  await until(() => viewer.dataset.gridState?.endsWith("h0"));
+  seen.cell = viewer.querySelector("[data-grid] button[data-layer='1'][data-head='2']").title;
+  seen.overflow = document.documentElement.scrollWidth > window.innerWidth;
+  document.body.dataset.seen = JSON.stringify(seen);
+})();
+"""
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
-def test_the_slider_shows_maps_and_drift_of_a_step(tmp_path: Path) -> None:
-    tokens = ["a", "b", "c"]
-    stages = [(name, attention(3, seed=seed)) for seed, name in enumerate(("before", "step 5", "step 9"))]
+@in_browser
+def test_the_viewer_shows_weights_and_drift_of_a_step(tmp_path: Path) -> None:
+    stages = [(name, attention(len(HOSTILE), seed=seed)) for seed, name in enumerate(("before", "step 5", "step 9"))]
     drift = {"step 5": np.arange(6.0).reshape(2, 3) / 10, "step 9": np.full((2, 3), 0.9)}
-    viewer = HeadViewer([ViewerExample("e", tokens, stages)], (1, 2), histories=[HeadHistory("Drift", drift)])
+    examples = [ViewerExample("hostile </script>", HOSTILE, stages), example("plain", ["a", "b"])]
+    viewer = HeadViewer(examples, (1, 2), histories=[HeadHistory("Drift", drift)])
     path = tmp_path / "report.html"
     write_report(path, Report("Browser", sections=[Section("Maps", viewer=viewer)]))
-    probe = """
-    const viewer = document.querySelector(".viewer");
-    const until = async (test) => { while (!test()) await new Promise((done) => setTimeout(done, 20)); };
-    const moment = () => viewer.querySelector("[data-moment]").textContent;
-    const readout = () => viewer.querySelector(".readout").textContent;
-    (async () => {
-      await until(() => viewer.dataset.state === "drawn");
-      const seen = { last: moment() };
-      const slider = viewer.querySelector("[data-slider]");
-      seen.max = slider.max;
-      slider.value = "1";
-      slider.dispatchEvent(new Event("input"));
-      await until(() => moment() !== seen.last);
-      [seen.middle, seen.readout, seen.after] = [moment(), readout(), viewer.querySelector("[data-pick=after]").value];
-      const colour = viewer.querySelector("[data-pick=colour]");
-      colour.value = "h0";
-      colour.dispatchEvent(new Event("change"));
-      await until(() => viewer.dataset.gridState?.endsWith("h0"));
-      seen.cell = viewer.querySelector("[data-grid] button[data-layer='1'][data-head='2']").title;
-      document.body.dataset.seen = JSON.stringify(seen);
-    })();
-    """
-    add_probe(path, probe)
-    done = browse(path, tmp_path / "profile", "--window-size=900,900", "--virtual-time-budget=8000", "--dump-dom")
-    assert "CONSOLE" not in done.stderr, done.stderr
-    dumped = re.search(r'data-seen="([^"]*)"', done.stdout)
-    assert dumped is not None
-    seen = json.loads(html.unescape(dumped[1]))
-    assert (seen["max"], seen["after"]) == ("2", "1")
-    assert seen["last"] == "step 9 \u00b7 Drift 0.9"
-    assert seen["middle"] == "step 5 \u00b7 Drift 0.5"
-    assert seen["cell"] == "layer 1 \u00b7 head 2: 0.5"
-    before, after = ((np.rint(np.sqrt(np.asarray(stages[at][1])[1, 2, 0, 0]) * 255) / 255) ** 2 for at in (0, 1))
-    assert f"{before:.3f} before, {after:.3f} after" in seen["readout"]
+    found = seen(path, SLIDER, window="500,900")
+    before, after = ((np.rint(np.sqrt(np.asarray(stages[at][1])[1, 2, 1, 2]) * 255) / 255) ** 2 for at in (0, 1))
+    assert f"{before:.3f} before, {after:.3f} after" in found.pop("readout")
+    assert found == {
+        "last": "step 9 \u00b7 Drift 0.9",
+        "middle": "step 5 \u00b7 Drift 0.5",
+        "max": "2",
+        "after": "1",
+        "cell": "layer 1 \u00b7 head 2: 0.5",
+        "examples": ["hostile </script>", "plain"],
+        "overflow": False,
+    }
 
 
 def cells_of(page: Page) -> list[dict[str, str | None]]:
@@ -568,8 +433,7 @@ const act = (type, options) => own.dispatchEvent(new PointerEvent(type, { bubble
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+@in_browser
 @pytest.mark.parametrize("width", [390, 1900])
 def test_a_reader_opens_heads_from_heatmaps(tmp_path: Path, width: int) -> None:
     value_LH = np.arange(6.0).reshape(2, 3)
@@ -580,21 +444,15 @@ def test_a_reader_opens_heads_from_heatmaps(tmp_path: Path, width: int) -> None:
     sections = [Section("s", figures=[figure, block()], joint=joint), Section("", viewer=viewer)]
     path = tmp_path / "report.html"
     write_report(path, Report("Browser", sections=sections))
-    add_probe(path, CELLS_PROBE)
-    options = (f"--window-size={width},900", "--virtual-time-budget=20000", "--dump-dom")
-    done = browse(path, tmp_path / "profile", *options)
-    assert "CONSOLE" not in done.stderr, done.stderr
-    match = re.search(r'data-seen="([^"]*)"', done.stdout)
-    assert match is not None
-    seen = json.loads(match[1].replace("&quot;", '"'))
+    found = seen(path, CELLS_PROBE, window=f"{width},900")
     # Effects are drawn from white to dark red.
-    loss, half, none = (seen.pop(name) for name in ("loss", "half", "none"))
+    loss, half, none = (found.pop(name) for name in ("loss", "half", "none"))
     # Offsets are whole pixels, of a figure that is small on a phone.
-    assert seen.pop("mark") == pytest.approx([67, 50], abs=1)
+    assert found.pop("mark") == pytest.approx([67, 50], abs=1)
     assert min(none) > 250
     assert sum(loss) < sum(half) < sum(none)
     assert loss[0] > max(loss[1:])
-    assert seen == {
+    assert found == {
         "ends": ["\N{MINUS SIGN}0.4", "0"],
         "hover": "layer 1 · head 2",
         "click": "0.2",

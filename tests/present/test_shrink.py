@@ -49,7 +49,7 @@ def attempt(passes: bool, place: int = 0, needed: float | None = None, **facts: 
     made = Attempt(place, 2.0, False, 2.1, False, 10_000_000, 2, passes, None, passes)
     p = 0.01 if passes else 0.3
     return Smaller(
-        replace(made, **facts),  # type: ignore[arg-type]
+        replace(made, **facts),
         [MetricTest(place, "accuracy", 0.9, 0.895, bound, 0.001, bound + 0.006, p, needed, 5, 3)],
         [Timing(place, size, 30.0, 15.0, 14.0, 16.0) for size in (1, 8)],
         [Layer(place, 0, "0", 10), Layer(place, 1, "0 1", 20)],
@@ -149,7 +149,6 @@ def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path:
     report = report_run(analysis_of(tmp_path / "run", shrunk), 4).report
     assert report.overview is None
     assert report.answer == f"{answer_in_words(shrunk)} It is in the folder shrunk, with a model card."
-    assert report.picture is not None
     [axes] = report.picture.figure.axes
     # The whole model, the model that is taken, and the one that failed; change of score in points.
     assert axes.lines[0].get_xydata().tolist() == [[1.0, 0.0], [2.0, pytest.approx(-0.5)], [2.0, pytest.approx(-0.5)]]

@@ -1,6 +1,7 @@
 import json
 import math
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -90,38 +91,23 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
     assert not [name for name in summary if name.startswith(("drift/", "figures/"))]
 
 
-class _Calls:
-    """A W&B run that records what it is asked to do."""
-
-    def __init__(self) -> None:
-        self.defined: dict[str, dict[str, object]] = {}
-        self.logged: list[dict[str, object]] = []
-        self.summary: dict[str, object] = {}
-
-    def define_metric(self, name: str, **options: object) -> None:
-        self.defined[name] = options
-
-    def log(self, content: dict[str, object]) -> None:
-        self.logged.append(content)
-
-
 def test_effects_have_no_mean_over_a_layers_heads(grid: HeadGrid) -> None:
     """It would bear the name of the effect of disabling the whole layer."""
-    run, layers = _Calls(), HeadGrid("ablation", ("f1",), *(torch.full((12, 1, 1), x) for x in (-0.25, 0.1, 9)), True)
+    run, layers = Mock(), HeadGrid("ablation", ("f1",), *(torch.full((12, 1, 1), x) for x in (-0.25, 0.1, 9)), True)
     heads = HeadGrid("ablation", ("f1",), grid.value_LHC, grid.stderr_LHC, grid.count_LHC)
     for part in (heads, layers):
-        log_grid(run, part, 5, effects=True)  # type: ignore[arg-type]
-    of_heads, of_layers = run.logged
+        log_grid(run, part, 5, effects=True)
+    of_heads, of_layers = (logged.args[0] for logged in run.log.call_args_list)
     assert of_heads.keys() == {STEP, "ablation/f1/heatmap"}
     assert of_layers == {STEP: 5} | {f"ablation/f1/l{layer:02d}": -0.25 for layer in range(12)}
 
 
 def test_curves_have_an_axis_of_their_own() -> None:
-    run = _Calls()
+    run = Mock()
     points = [{"pruning/kept": 4.0, "pruning/a": -0.5, "pruning/b": -0.25}, {"pruning/kept": 8.0, "pruning/a": 0.0}]
-    log_curves(run, {"pruning/kept": points})  # type: ignore[arg-type]
-    assert run.logged == points
-    assert run.defined == {
+    log_curves(run, {"pruning/kept": points})
+    assert [logged.args[0] for logged in run.log.call_args_list] == points
+    assert {defined.args[0]: defined.kwargs for defined in run.define_metric.call_args_list} == {
         "pruning/kept": {"hidden": True, "summary": "none"},
         "pruning/a": {"step_metric": "pruning/kept", "summary": "none"},
         "pruning/b": {"step_metric": "pruning/kept", "summary": "none"},
@@ -135,10 +121,9 @@ def test_names_of_heads_sort_as_the_heads_do() -> None:
 
 
 def test_the_table_of_effects_has_the_words_of_pages_and_says_what_is_not_corrected() -> None:
-    run = _Calls()
-    log_ablation(run, AblationTable.from_rows([row(verdict="dispensable", low=-0.5, low_simultaneous=-0.75)]))  # type: ignore[arg-type]
-    (logged,) = run.logged
-    table = logged["ablation/table"]
+    run = Mock()
+    log_ablation(run, AblationTable.from_rows([row(verdict="dispensable", low=-0.5, low_simultaneous=-0.75)]))
+    table = run.log.call_args.args[0]["ablation/table"]
     cells = dict(zip(table.columns, table.data[0], strict=True))
     assert (cells["verdict"], cells["low_pointwise"], cells["low_simultaneous"]) == ("can be spared", -0.5, -0.75)
     assert not {"low", "high", "p_value"} & cells.keys()

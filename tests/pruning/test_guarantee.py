@@ -10,13 +10,7 @@ from scipy import stats
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.verdicts import p_against_margin
 from bertsecrets.data.task import Task
-from bertsecrets.pruning.guarantee import (
-    class_changes,
-    classes_of,
-    examples_needed,
-    guarantee,
-    p_of_classes,
-)
+from bertsecrets.pruning.guarantee import class_changes, classes_of, examples_needed, guarantee, p_of_classes
 from bertsecrets.task_heads import METRICS
 from bertsecrets.task_heads.sequence import ACCURACY
 

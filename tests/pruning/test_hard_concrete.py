@@ -120,7 +120,6 @@ def test_gradients_of_gates_are_finite_differences() -> None:
             return model(**batch).logits.square().sum()
 
     loss(gate_LH).backward()
-    assert gate_LH.grad is not None
     for layer, head in ((0, 1), (1, 3), (2, 0)):
         step_LH = torch.zeros(LAYERS, HEADS, dtype=torch.float64)
         step_LH[layer, head] = 1e-5

@@ -87,7 +87,7 @@ def test_low_entropy_is_worth_keeping() -> None:
         for row in range(batch.size):
 
             def add(layer: int, attention_BHQK: Tensor, row: int = row, batch: object = batch) -> None:
-                real = batch.attention_mask_BS[row].bool()  # type: ignore[attr-defined]
+                real = batch.attention_mask_BS[row].bool()
                 own_HQK = attention_BHQK[row][:, real][:, :, real].double()
                 total_LH[layer] += -(own_HQK * own_HQK.log2()).sum(-1).mean(-1)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import HEADS, LAYERS, MORE_FAMILIES, tiny_batch, tiny_model
+from families import HEADS, LAYERS, tiny_batch, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,8 +15,6 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.loading import load_folder
 from bertsecrets.pruning.removal import kept_heads
 
-REMOVABLE = ("bert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "deberta-v3", "modernbert")
-MORE_REMOVABLE = [family for family in MORE_FAMILIES if family != "eurobert-grouped"]
 HEADS_TO_REMOVE = [(0, 1), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 2)]
 
 
@@ -27,8 +25,8 @@ def gated_logits(model: torch.nn.Module, heads: list[tuple[int, int]], batch: di
     return logits_BC
 
 
-@pytest.mark.parametrize("family", [*REMOVABLE, *MORE_REMOVABLE])
-def test_logits_equal_those_of_the_gated_model(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["bert", "mobilebert"])
+def test_logits_equal_those_of_the_gated_model_which_stays(family: str, tmp_path: Path) -> None:
     model, batch = tiny_model(family), tiny_batch()
     before = model(**batch).logits.detach()
     smaller = bs.remove_heads(model, HEADS_TO_REMOVE)
@@ -90,12 +88,8 @@ def test_heads_that_cannot_go(heads: list[tuple[int, int]], message: str) -> Non
 @pytest.mark.parametrize(
     ("family", "message"),
     [
-        (
-            "albert",
-            r"layers of model type 'albert' share one set of weights, so removing a head from one layer would remove "
-            r"it from all",
-        ),
-        ("deberta", r"Heads of model type 'deberta' cannot be removed"),
+        ("albert", "share one set of weights, so removing a head from one layer would remove it from all"),
+        ("deberta", "Heads of model type 'deberta' cannot be removed"),
     ],
 )
 def test_families_without_removable_heads(family: str, message: str) -> None:

@@ -83,7 +83,7 @@ def test_8_bit_weights_after_a_model_that_failed_are_a_search_of_their_own(
         passed = faster_passes or speedup < 2
         facts = Attempt(len(search.attempts), speedup, int8, None, False, 0, search.number, passed, None, passed)
         search.attempts.append(Smaller(facts, [], [], [], []))
-        return search.attempts[-1]  # type: ignore[no-any-return]
+        return search.attempts[-1]
 
     search._attempt = attempt
     search._quantise = lambda before: attempt(before.attempt.asked, int8=True)

@@ -1,11 +1,14 @@
 """Run folders made by hand."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import yaml
 from numpy.typing import ArrayLike
@@ -20,8 +23,11 @@ from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.run import FINISHED, Declaration, Run
+from bertsecrets.results.run import FINISHED, TRAINING, Declaration, Run
 from bertsecrets.results.table import HeadTable
+from bertsecrets.results.views import MeasureView
+
+IDENTITY = {"run": "r", "model": "m", "task": "t", "init": "pretrained"}
 
 
 def make_run(
@@ -68,10 +74,11 @@ def make_run(
     run = Run.open(folder)
     for stage, measure, columns in measured:
         step = 0 if stage in ("initial", "random") else 9
-        run.add(_table(identity, measure, columns, stage, step, count, stderr))
+        run.add(table_of(measure, columns, stage, step, count=count, stderr=stderr, **identity))
         run.declare(*_declarations(measure, columns))
     if cosine_LH is not None:
-        run.add(*(_table(identity, "drift", {"cosine": cosine_LH}, "training", step, count, stderr) for step in (4, 9)))
+        drift = {"cosine": cosine_LH}
+        run.add(*(table_of("drift", drift, TRAINING, step, count=count, stderr=stderr, **identity) for step in (4, 9)))
         run.declare(*_declarations("drift", {}))
     if delta_LH is not None:
         deltas = np.asarray(delta_LH, float)
@@ -89,41 +96,56 @@ def make_run(
 def _declarations(measure: str, columns: Mapping[str, ArrayLike]) -> list[Declaration]:
     """What a measure declares of itself that has these columns; nothing for a name that no measure has."""
     noun = {"pos": ["NOUN"]}
-    experiment: Experiment | None = None
-    if measure == "drift":
-        experiment = Drift(1, 1)
-    elif measure == "frame_relations":
-        experiment = FrameRelations(1, 1)
-    elif measure == "patterns":
-        experiment = Patterns(1, 1)
-    elif measure == "features":
-        names = {name.removesuffix(OVER_RANDOM).removesuffix(RANDOM).removesuffix(UNIFORM) for name in columns}
-        experiment = Features(1, 1, dict.fromkeys(sorted(names), noun))
-    elif measure == "token_to_token":
-        features = [
-            name.removeprefix("cls_to_") for name in columns if name.startswith("cls_to_") and not name.endswith(RANDOM)
-        ]
-        others = [name for name in columns if not name.startswith("cls_to_") and name != "uniform"]
-        pairs = [
-            name for name in others if not name.endswith(("_mean", "_beyond_position", "_beyond_received", "_far"))
-        ]
-        experiment = TokenToToken(1, 1, dict.fromkeys(features, noun), {pair: {"link": "head"} for pair in pairs})
-    return [] if experiment is None else [experiment.declaration()]
+    features = {re.sub(f"({OVER_RANDOM}|{RANDOM}|{UNIFORM})$", "", name): noun for name in columns}
+    of_cls = {name.removeprefix("cls_to_"): noun for name in features if name.startswith("cls_to_")}
+    pairs = {name: {"link": "head"} for name in columns if f"{name}_mean" in columns}
+    makers: dict[str, Callable[[], Experiment]] = {
+        "drift": lambda: Drift(1, 1),
+        "frame_relations": lambda: FrameRelations(1, 1),
+        "patterns": lambda: Patterns(1, 1),
+        "features": lambda: Features(1, 1, features),
+        "token_to_token": lambda: TokenToToken(1, 1, of_cls, pairs),
+    }
+    return [makers[measure]().declaration()] if measure in makers else []
 
 
-def _table(
-    identity: dict[str, str],
+def table_of(
     measure: str,
     columns: Mapping[str, ArrayLike],
-    stage: str,
-    step: int,
-    count: int,
-    stderr: float,
+    stage: str = "checkpoint",
+    step: int = 9,
+    *,
+    stderr: ArrayLike = 0.01,
+    count: ArrayLike = 408,
+    whole_layers: bool = False,
+    **identity: str,
 ) -> HeadTable:
+    """A table of some columns ``[layers, heads]``, or ``[layers, 1]`` of whole layers, with standard errors and numbers
+    of examples that are the same for all or ``[layers, heads, columns]``.
+    """
     value_LHC = torch.tensor(np.stack([np.asarray(value_LH, float) for value_LH in columns.values()], -1))
-    count_LHC = torch.full(value_LHC.shape, count)
-    grid = HeadGrid(measure, tuple(columns), value_LHC, torch.full_like(value_LHC, stderr), count_LHC)
-    return HeadTable.from_grid(grid, **identity, stage=stage, step=step)
+    stderr_LHC, count_LHC = (
+        torch.tensor(np.array(np.broadcast_to(of_LHC, value_LHC.shape))) for of_LHC in (stderr, count)
+    )
+    grid = HeadGrid(measure, tuple(columns), value_LHC, stderr_LHC, count_LHC, whole_layers)
+    return HeadTable.from_grid(grid, **{**IDENTITY, **identity}, stage=stage, step=step)
+
+
+def view_of(declaration: Declaration, *tables: HeadTable) -> MeasureView:
+    """A view that reads tables alone: there is no folder."""
+    return MeasureView(Run(Path("nowhere"), *IDENTITY.values()), declaration, HeadTable.concat(tables))
+
+
+def with_predictions(folder: Path, right_N: ArrayLike, first: int = 0) -> Path:
+    """A run whose model gives the right class of two where it says so; examples are numbered from ``first``."""
+    right_N = np.asarray(right_N, bool)
+    label_N = np.arange(len(right_N)) % 2
+    answer_N = np.where(right_N, label_N, 1 - label_N)
+    columns = {"index": np.arange(first, first + len(right_N)), "label": label_N.astype(float)}
+    columns |= {f"logit_{c}": (answer_N == c).astype(float) for c in (0, 1)}
+    (folder / "predictions").mkdir()
+    pq.write_table(pa.table(columns), folder / "predictions" / "val.parquet")
+    return folder
 
 
 def effect_row(delta: float, layer: int | None = 0, head: int | None = 0, **other: Any) -> dict[str, Any]:

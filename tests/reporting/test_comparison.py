@@ -110,8 +110,6 @@ def test_runs_that_learned_nothing_are_named_and_left_out(tmp_path: Path) -> Non
     runs, _ = find_runs([str(tmp_path / "mixed")])
     (condition,), _ = find_conditions(runs)
     of_task, any_run = condition.replicates("ablation", of_task=True), condition.replicates("entropy")
-    assert of_task is not None
-    assert any_run is not None
     assert [view.run.folder.name for view in of_task.views] == ["seed-1", "seed-3"]
     assert len(any_run.views) == 3
     page = compare(tmp_path / "mixed").read_text()
@@ -132,7 +130,6 @@ def test_runs_that_learned_nothing_are_named_and_left_out(tmp_path: Path) -> Non
 def test_the_page_says_which_condition_scores_highest_and_what_to_do_next(sweep: Path) -> None:
     text = compare(sweep).read_text()
     answer = re.search(r'<p class="answer">(.*?)</p>', text)
-    assert answer is not None
     assert answer[1].startswith(
         "Highest mean accuracy: pretrained has 0.740 (0.675 to 0.803); lowest: random normal has 0.660 ("
     )
@@ -176,7 +173,6 @@ def test_a_run_and_its_analysis_have_one_table_of_heads(tmp_path: Path) -> None:
 def title_of(folder: Path) -> str:
     """The title of the page of all runs of a folder."""
     title = re.search(r"<h1>(.*?)</h1>", compare(folder).read_text())
-    assert title is not None
     return title[1]
 
 
@@ -234,20 +230,6 @@ def test_heads_without_a_number_are_no_lowest_ones_and_stop_nothing(tmp_path: Pa
     assert "layer 0 · heads 0" not in page.read_text()
 
 
-def test_p_values_and_what_uniform_attention_gives_are_not_averaged_over_seeds(tmp_path: Path) -> None:
-    columns = {name: np.full((2, 2), 0.1) for name in ("weight", "p_position", "p_position_corrected", "uniform")}
-    features = {name: np.full((2, 2), 0.1) for name in ("nouns", "nouns_uniform", "nouns_random", "nouns_over_random")}
-    features["negation"] = np.full((2, 2), np.nan)
-    measured = [("training", "frame_relations", columns), ("training", "features", features)]
-    for seed in (1, 2):
-        make_run(tmp_path / str(seed), seed=seed, measured=measured)
-    write_comparison(find_runs([str(tmp_path)])[0], [], tmp_path / "page", heads=True)
-    drawn = {path.stem for path in (tmp_path / "page" / "figures").glob("*.png")}
-    assert drawn == {"scores", "frame_relations_weight", "features_nouns"}
-    numbers = pq.read_table(tmp_path / "page" / "comparison.parquet")
-    assert set(numbers["column"].to_pylist()) == {"weight", "nouns", "negation"}
-
-
 def test_a_constant_prediction_is_named_where_its_correlation_is_undefined(tmp_path: Path) -> None:
     for seed in (1, 2):
         folder = make_run(tmp_path / "sweep" / f"run{seed}", task="stsb", seed=seed)
@@ -300,10 +282,7 @@ def test_the_pages_of_a_sweep_lie_in_its_folder(
     assert find_runs([str(sweep)])[1] == []
 
 
-def test_the_command_line_compares_and_names_what_cannot_be_compared(sweep: Path, tmp_path: Path) -> None:
-    result = door("compare", f"runs={sweep}", f"hydra.run.dir={tmp_path / 'out'}")
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / "out" / "comparison.html").is_file()
+def test_runs_of_different_sizes_are_compared_without_heads(sweep: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "other", seed=9, cosine_LH=np.ones((4, 3)))
     pair = f"runs=[{sweep / 'pretrained-1'},{tmp_path / 'other'}]"
     result = door("compare", pair, f"hydra.run.dir={tmp_path / 'pair'}")

@@ -1,5 +1,6 @@
 """What counts as a replicate, and what as a condition."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -8,32 +9,23 @@ import pytest
 from reporting.finished_runs import make_run
 
 from bertsecrets.errors import UserError
-from bertsecrets.reporting.conditions import check_sizes, contrasts, find_conditions
+from bertsecrets.reporting.conditions import contrasts, find_conditions
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import controls, controls_in_words
 
-
-def test_seeds_are_replicates_and_every_varied_setting_a_condition(tmp_path: Path) -> None:
-    for task in ("mrpc", "rte"):
-        for devices in (1, 2):
-            for seed in (1, 2, 3):
-                make_run(tmp_path / f"{task}{devices}{seed}", task=task, seed=seed, trainer={"devices": devices})
-    runs, unfinished = find_runs([str(tmp_path)])
-    conditions, varying = find_conditions(runs)
-    assert varying == ["task", "trainer.devices"]
-    assert [len(each.runs) for each in conditions] == [3, 3, 3, 3]
-    assert conditions[0].label(varying) == "mrpc · trainer.devices=1"
-    assert unfinished == []
-
-
 RATES = [{"optimizer": {"learning_rate": rate}, "schedule": {"peak": rate}} for rate in (1e-5, 2e-5)]
 SEEDS = [{"seed": seed, "patterns": {"fit": {"seed": seed}}, "ablation": {"seed": 0}} for seed in (1, 2, 3)]
+EVERY = [
+    {"task": task, "trainer": {"devices": devices}, "seed": seed}
+    for task, devices, seed in itertools.product(("mrpc", "rte"), (1, 2), (1, 2, 3))
+]
 SWEEPS = [{"seed": seed, "ablation": {"sweep": sweep, "mode": "uniform"}} for seed, sweep in ((1, "exact"), (2, None))]
 
 
 @pytest.mark.parametrize(
     ("runs", "factors"),
     [
+        (EVERY, ["task", "trainer.devices"]),
         ([{"task": task, **rate} for task, rate in zip(("mrpc", "rte"), RATES, strict=True)], ["task"]),
         (RATES, ["optimizer.learning_rate"]),
         # Its effect must not be mistaken for that of the initialisation.
@@ -47,10 +39,7 @@ SWEEPS = [{"seed": seed, "ablation": {"sweep": sweep, "mode": "uniform"}} for se
         (SWEEPS, []),
         ([*SWEEPS, {"ablation": {"sweep": "screened", "mode": "uniform"}}], ["ablation.sweep"]),
         # What changes no number is no condition.
-        (
-            [{"seed": seed, "save": save, "overwrite": save is None} for seed, save in enumerate((None, "model"))],
-            [],
-        ),
+        ([{"seed": seed, "save": save, "overwrite": save is None} for seed, save in enumerate((None, "model"))], []),
         (
             # What follows from the kind of task head does not name the difference.
             [
@@ -64,11 +53,15 @@ SWEEPS = [{"seed": seed, "ablation": {"sweep": sweep, "mode": "uniform"}} for se
 def test_which_settings_distinguish_conditions(runs: list[dict[str, Any]], factors: list[str], tmp_path: Path) -> None:
     for place, settings in enumerate(runs):
         make_run(tmp_path / str(place), **settings)
-    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
-    assert varying == factors
+    found, unfinished = find_runs([str(tmp_path)])
+    conditions, varying = find_conditions(found)
+    assert (varying, unfinished) == (factors, [])
     if not factors:
         assert [len(condition.runs) for condition in conditions] == [len(runs)]
-    if len(factors) > 1:
+    if runs is EVERY:
+        assert [len(condition.runs) for condition in conditions] == [3] * 4
+        assert conditions[0].label(varying) == "mrpc · trainer.devices=1"
+    elif len(factors) > 1:
         assert contrasts(conditions, varying) == []
 
 
@@ -209,14 +202,6 @@ def test_controls_are_conditions_of_trainings_and_of_analyses(tmp_path: Path) ->
         "first sentence only",
         "training labels shuffled",
     ]
-
-
-def test_runs_of_different_sizes_are_named(tmp_path: Path) -> None:
-    make_run(tmp_path / "small", cosine_LH=np.ones((2, 3)))
-    make_run(tmp_path / "large", cosine_LH=np.ones((4, 3)), seed=2)
-    make_run(tmp_path / "without", seed=3)
-    with pytest.raises(UserError, match=r"'large' \(4 by 3 heads\) and 'small' \(2 by 3 heads\) cannot be compared"):
-        check_sizes(find_runs([str(tmp_path)])[0])
 
 
 def test_the_runs_of_a_sweep_may_lie_deeper(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from papers.paper_runs import chosen, point, prune_search
 from present.test_shrink import SEARCH, analysis_of, attempt
-from reporting.finished_runs import make_run
+from reporting.finished_runs import make_run, with_predictions
 from scipy import stats
 
 from bertsecrets.errors import UserError
@@ -91,17 +91,7 @@ def test_disabled_heads_are_judged_by_their_joint_limits(tmp_path: Path) -> None
 
 
 def answered(folder: Path, right_N: np.ndarray, first: int = 0) -> Path:
-    """A run whose model gives the right class where it says so, of two."""
-    label_N = np.arange(len(right_N)) % 2
-    logit_NC = np.eye(2)[np.where(right_N, label_N, 1 - label_N)]
-    columns = {"index": np.arange(first, first + len(right_N)), "label": label_N.astype(float)}
-    make_run(folder)
-    (folder / "predictions").mkdir()
-    write_parquet(
-        folder / "predictions" / "val.parquet",
-        pa.table({**columns, "logit_0": logit_NC[:, 0], "logit_1": logit_NC[:, 1]}),
-    )
-    return folder
+    return with_predictions(make_run(folder), right_N, first)
 
 
 def test_a_later_run_is_compared_answer_by_answer(tmp_path: Path) -> None:

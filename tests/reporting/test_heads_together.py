@@ -2,13 +2,12 @@
 
 import csv
 import math
-import re
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
-from present.test_report import CHROMIUM, add_probe, browse, example
+from browser import in_browser, seen
+from present.test_report import example
 from reporting.finished_runs import make_run
 
 from bertsecrets.patterns.classes import PATTERNS
@@ -100,8 +99,7 @@ def test_a_run_without_a_number_for_each_head_has_no_joint_table(tmp_path: Path)
     assert report_run(Run.open(tmp_path / "run"), heads=2).heads is None
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+@in_browser
 def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
     columns = [
         column("cosine", "cosine", COSINE),
@@ -154,20 +152,15 @@ def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
     const finish = () => {
       seen.layer = document.querySelector("select[data-pick=layer]").value;
       seen.head = document.querySelector("select[data-pick=head]").value;
-      document.body.dataset.seen = Object.entries(seen).map(([key, value]) => `${key}=${value}`).join("|");
-      document.body.dataset.overflow = document.documentElement.scrollWidth - window.innerWidth;
+      seen.overflow = document.documentElement.scrollWidth > window.innerWidth;
+      document.body.dataset.seen = JSON.stringify(seen);
     };
     // A viewer in a fold draws once the fold is opened and comes into sight.
     document.querySelector("#viewer").open = true;
     document.querySelector("#viewer").scrollIntoView();
     ready();
     """
-    add_probe(path, probe)
-    done = browse(path, tmp_path / "profile", "--window-size=500,900", "--virtual-time-budget=5000", "--dump-dom")
-    assert "CONSOLE" not in done.stderr, done.stderr
-    match = re.search(r'data-seen="([^"]*)"', done.stdout)
-    assert match is not None
-    assert dict(pair.split("=") for pair in match[1].split("|")) == {
+    assert seen(path, probe, window="500,900") == {
         # The head without a verdict comes last.
         "needed": "1.1 0.2 0.0 0.1 1.2 1.0",
         "verdict": "needed",
@@ -180,10 +173,8 @@ def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
         "condition": "0.1",
         "text": "0.0 1.0",
         "entropy": "0.1 0.2",
-        "hidden": "true",
+        "hidden": True,
         "layer": "1",
         "head": "2",
+        "overflow": False,
     }
-    overflow = re.search(r'data-overflow="(-?\d+)"', done.stdout)
-    assert overflow is not None
-    assert int(overflow[1]) <= 0

@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import yaml
+from browser import Page
 from matplotlib.figure import Figure
 from reporting.finished_runs import make_run
 from rich.console import Console
@@ -42,13 +41,14 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
             cosine_LH=np.array([[0.9, 0.5], [0.4, 0.3]]) + 0.01 * seed,
             delta_LH=np.array([[0.02, -0.01], [-0.03, 0.0]]),
             measured=[("training", "theirs", {HOSTILE: np.array([[1.0, 2.0], [3.0, 4.0]])})],
+            task_settings={"training": {"batch_size": HOSTILE}},
+            trainer={"devices": 1, "max_epochs": HOSTILE},
+            model={"name": HOSTILE, "path": HOSTILE},
+            optimizer={"learning_rate": HOSTILE},
+            name=HOSTILE,
+            group=HOSTILE,
+            tags=[HOSTILE],
         )
-        config = yaml.safe_load((folder / "config.yaml").read_text())
-        config |= {"name": HOSTILE, "group": HOSTILE, "tags": [HOSTILE], "optimizer": {"learning_rate": HOSTILE}}
-        config["model"] = {"name": HOSTILE, "path": HOSTILE}
-        config["task"]["training"]["batch_size"] = HOSTILE
-        config["trainer"]["max_epochs"] = HOSTILE
-        (folder / "config.yaml").write_text(yaml.safe_dump(config))
         scores = json.loads((folder / "scores.json").read_text())
         sets = {HOSTILE: scores["sets"]["val"]}
         (folder / "scores.json").write_text(json.dumps({**scores, "constant_answer": HOSTILE, "sets": sets}))
@@ -58,22 +58,6 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for step in (0, 9):
             write_maps(run.captures, step_name(step), {0: torch.full((2, 2, 2, 2), 0.5)})
     return sweep
-
-
-class Elements(HTMLParser):
-    """The elements of a page, with their attributes, and its text."""
-
-    def __init__(self, page: Path) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page.read_text("utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def pages(sweep: Path) -> Iterator[Path]:
@@ -88,7 +72,7 @@ def pages(sweep: Path) -> Iterator[Path]:
 
 def test_no_text_becomes_an_element_a_script_or_a_template(stranger: Path) -> None:
     for path in pages(stranger):
-        page = Elements(path)
+        page = Page(path)
         assert HOSTILE in page.text, path
         assert all(
             attributes.get("src", "data:").startswith("data:") for tag, attributes in page.elements if tag == "img"

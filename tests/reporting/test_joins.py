@@ -24,7 +24,6 @@ def test_heads_that_stay_by_what_they_do(tmp_path: Path, decides: bool) -> None:
     run.declare(Shrinking().declaration())
     views = {name: view for name, (_, view) in views_of(run).items()}
     section = roles_of_kept_heads(views, {}, 1)
-    assert section is not None
     [table] = section.tables
     # All four of each layer of one class and none of the other: 1 in 70 draws of four heads in eight, and 1 in 70 the
     # reverse.

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
-from present.test_report import CHROMIUM, Page, add_probe, browse, check_policy
+from browser import Page, check_policy, in_browser, seen
 from reporting.finished_runs import make_run
 from reporting.test_run_report import captured, trained
 
@@ -42,15 +41,10 @@ NEEDED = np.array([[False, False, False], [False, False, True]])
 SPARED = np.array([[True, True, False], [False, False, False]])
 
 
-def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> DisabledHeads:
-    """Effects of six heads, and of two whole layers with the verdicts whose first letters are given."""
-    make_run(
-        folder,
-        delta_LH=DELTA,
-        significant_LH=NEEDED if needed else None,
-        dispensable_LH=SPARED if spared else None,
-    )
-    run = Run.open(folder)
+def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "", **settings: Any) -> Run:
+    """A run with effects of six heads, and of two whole layers with the verdicts whose first letters are given."""
+    verdicts = {"significant_LH": NEEDED if needed else None, "dispensable_LH": SPARED if spared else None}
+    run = Run.open(make_run(folder, delta_LH=DELTA, **verdicts, **settings))
     rows = [
         {**row, "low_simultaneous": row["delta"] - 0.012, "high_simultaneous": row["delta"] + 0.015}
         for row in run.ablation_table().rows()
@@ -63,9 +57,7 @@ def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> D
         for layer, letter in enumerate(layers)
     ]  # fmt: skip
     AblationTable.from_rows([*rows, *of_layers]).write(run.ablation_path)
-    effects = DisabledHeads.of(run)
-    assert effects is not None
-    return effects
+    return run
 
 
 @pytest.mark.parametrize(
@@ -85,7 +77,8 @@ def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> D
     ],
 )  # fmt: skip
 def test_the_title_is_the_answer(needed: bool, spared: bool, layers: str, title: str, tmp_path: Path) -> None:
-    assert disabled(tmp_path / "run", needed=needed, spared=spared, layers=layers).title() == title
+    run = disabled(tmp_path / "run", needed=needed, spared=spared, layers=layers)
+    assert DisabledHeads.of(run).title() == title
 
 
 _CHEAP = "2 of 6 heads each cost less than 1.0 point of accuracy"
@@ -109,8 +102,7 @@ _IS_NEEDED = (
 def test_the_title_says_what_the_spared_heads_cost_together(
     needed: bool, change: float, title: str, tmp_path: Path
 ) -> None:
-    disabled(tmp_path / "run", needed=needed, spared=True)
-    run = Run.open(tmp_path / "run")
+    run = disabled(tmp_path / "run", needed=needed, spared=True)
     row = Together(
         "accuracy", "uniform", "0-0 0-1", 1.0, 0.8, 0.8 + change, Estimate(change, change - 0.05, change + 0.05)
     )
@@ -119,7 +111,6 @@ def test_the_title_says_what_the_spared_heads_cost_together(
     assert report.title == title
     if change != -0.2:
         return
-    assert report.overview is not None
     assert report.overview.notes[0] == (
         "Without all 2 heads that can be spared, accuracy is 0.600, −20.0 points (−25.0 to −15.0), on the examples that "
         "selected them; their single effects on accuracy add up to +1.0."
@@ -129,29 +120,24 @@ def test_the_title_says_what_the_spared_heads_cost_together(
 def test_where_every_head_can_be_spared_the_title_says_all(tmp_path: Path) -> None:
     make_run(tmp_path / "run", delta_LH=DELTA, dispensable_LH=np.ones((2, 3), bool))
     effects = DisabledHeads.of(Run.open(tmp_path / "run"))
-    assert effects is not None
     assert effects.title() == "Each of 6 heads costs less than 1.0 point of accuracy."
 
 
 def test_a_run_that_judged_some_heads_says_of_how_many(tmp_path: Path) -> None:
-    disabled(tmp_path / "run", needed=False, spared=True)
-    run = Run.open(tmp_path / "run")
+    run = disabled(tmp_path / "run", needed=False, spared=True)
     rows = [row for row in run.ablation_table().rows() if row["variant"] != "l01h00"]
     AblationTable.from_rows(rows).write(run.ablation_path)
     effects = DisabledHeads.of(run)
-    assert effects is not None
     assert effects.title().startswith("2 of the 5 heads tested each cost less than 1.0 point of accuracy; ")
     assert next_steps(run, effects)[0].settles.startswith("2 of the 5 heads tested can each be spared.")
 
 
 def test_a_head_whose_loss_rises_says_so_where_its_score_does_not_fall(tmp_path: Path) -> None:
-    disabled(tmp_path / "run", needed=False, spared=True)
-    run = Run.open(tmp_path / "run")
+    run = disabled(tmp_path / "run", needed=False, spared=True)
     loss = {"loss_baseline": 0.1, "loss_low_simultaneous": 0.004, "loss_high_simultaneous": 0.06, "loss_change": 0.032}
     rows = [{**row, **loss, "p_loss_rise": 0.3 if row["head"] else 0.01} for row in run.ablation_table().rows()]
     AblationTable.from_rows(rows).write(run.ablation_path)
     screen = report_run(run, 6).report.overview
-    assert screen is not None
     assert "The mean loss rises significantly without it: +32 % (+4 to +60)." in screen.about[0, 0]
     assert not any("mean loss" in line for line in screen.about[0, 1])
 
@@ -160,20 +146,16 @@ def test_counts_are_shown_as_whole_numbers(tmp_path: Path) -> None:
     counts = {"removed": np.array([[7.0, 70.0], [14.0, 0.0]])}
     folder = make_run(tmp_path / "run", measured=[("training", "counted", counts)])
     screen = report_run(Run.open(folder), 6).report.overview
-    assert screen is not None
     assert screen.colourings[0].texts == [["7", "70"], ["14", "0"]]
     assert screen.about[0, 1][-1].endswith(" 70.")
 
 
 def analysis_of(folder: Path, trained_folder: Path | None, **settings: Any) -> Run:
     """The run of an analysis; without a folder, of a model before fine-tuning."""
-    make_run(folder, **settings)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["checkpoint"] = "initial" if trained_folder is None else str(trained_folder)
-    origin = {} if trained_folder is None else {"folder": str(trained_folder)}
-    config["trained"] = {"name": "analysed", "init": "pretrained", **origin}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    return Run.open(folder)
+    trained = {"name": "analysed", "init": "pretrained"}
+    if trained_folder is not None:
+        trained["folder"] = str(trained_folder)
+    return Run.open(make_run(folder, checkpoint=str(trained_folder or "initial"), trained=trained, **settings))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +182,6 @@ def test_an_analysis_that_compares_models_leads_with_what_changed(
         "layer 0 · head 1"
     )
     screen = report.report.overview
-    assert screen is not None
     assert [report.report.title == f"{changed}.", screen.notes[0].startswith(changed)] == [leads] * 2
     assert report.printed[0].startswith(changed) == leads
     # Of a measure without an answer of its own the highest head comes after that.
@@ -236,8 +217,8 @@ def test_an_analysis_suggests_what_its_run_lacks(
 
 
 def test_a_run_that_pruned_its_heads_does_not_suggest_it(tmp_path: Path) -> None:
-    heads = disabled(tmp_path / "run", needed=False, spared=True, layers="")
-    run = Run.open(tmp_path / "run")
+    run = disabled(tmp_path / "run", needed=False, spared=True)
+    heads = DisabledHeads.of(run)
     ends = [next_steps(run, heads, held)[0].command.split()[-1] for held in ({"ablation"}, {"ablation", "pruning"})]
     assert ends == ["analysis=prune", "shrink.speedup=2"]
 
@@ -257,17 +238,9 @@ def test_a_run_that_pruned_its_heads_does_not_suggest_it(tmp_path: Path) -> None
     ],
 )  # fmt: skip
 def test_more_examples_are_offered_only_where_there_are_more(
-    examples: float | None,
-    swept: tuple[int, int] | None,
-    limit: int | None,
-    settles: str,
-    command: str,
-    tmp_path: Path,
+    examples: float | None, swept: tuple[int, int] | None, limit: int | None, settles: str, command: str, tmp_path: Path
 ) -> None:
-    disabled(tmp_path / "run", needed=False, spared=True)
-    run = Run.open(tmp_path / "run")
-    config = {**run.config(), "data": {"limit_eval": limit}}
-    run.config_path.write_text(yaml.safe_dump(config))
+    run = disabled(tmp_path / "run", needed=False, spared=True, data={"limit_eval": limit})
     power = Power("uniform", "accuracy", 0.01, 4, 6, 408, examples, 9600, 0.5, None, None)
     rows = [power, *([Swept("uniform", "zero", *swept)] if swept else [])]
     run.write_rows(ABLATION, "training", 9, rows, mode="uniform")
@@ -323,7 +296,6 @@ def test_an_analysis_opens_on_the_head_of_its_first_finding(
 ) -> None:
     run = analysis_of(tmp_path / "analysis", tmp_path, measured=measured)
     report = report_run(run, heads=2).report
-    assert report.overview is not None
     assert report.overview.start == start
 
 
@@ -365,7 +337,6 @@ class Here(Experiment):
 def test_the_head_that_a_finding_names_is_selected(tmp_path: Path) -> None:
     run = analysis_of(tmp_path / "analysis", tmp_path, measured=[("checkpoint", "named", {"x": DELTA})])
     screen = presented(run, "named", "NAMED").overview
-    assert screen is not None
     assert screen.start == (0, 1)
 
 
@@ -386,26 +357,21 @@ def test_an_analysis_opens_with_its_answer(presenter: str, title: str, grid: boo
 
 
 def test_metrics_that_disagree_are_said_to(tmp_path: Path) -> None:
-    alike = disabled(tmp_path / "one", needed=True, spared=True)
-    assert not any("disagree" in note for note in alike.notes())
-    run = Run.open(tmp_path / "one")
+    run = disabled(tmp_path / "one", needed=True, spared=True)
+    assert not any("disagree" in note for note in DisabledHeads.of(run).notes())
     rows = run.ablation_table().rows()
     # By F1 no head is needed, and the head that accuracy needs can be spared.
     others = [{**row, "metric": "f1", "significant": False, "verdict": "dispensable"} for row in rows]
     AblationTable.from_rows([*rows, *others]).write(run.ablation_path)
     both = DisabledHeads.of(run)
-    assert both is not None
     assert both.verdicts == {
         (0, 0): "dispensable", (0, 1): "dispensable", (0, 2): "inconclusive",
         (1, 0): "inconclusive", (1, 1): "inconclusive", (1, 2): "needed",
     }  # fmt: skip
     (note,) = [note for note in both.notes() if "disagree" in note]
     assert "accuracy 1 needed, 2 can be spared, 3 not enough examples to tell; F1 6 can be spared." in note
-    assert [view.label.split(";")[0] for view in both.colourings()] == [
-        "verdict over all metrics",
-        "verdict",
-        "verdict",
-    ]
+    labels = [view.label.split(";")[0] for view in both.colourings()]
+    assert labels == ["verdict over all metrics", "verdict", "verdict"]
     assert [view.codes[1][2] for view in both.colourings()] == ["needed", "needed", "dispensable"]
 
 
@@ -426,7 +392,6 @@ def judged(folder: Path, metrics: Sequence[str], label_N: Any, prediction_VN: An
     run = Run.open(make_run(folder, delta_LH=np.zeros((layers, heads))))
     AblationTable.from_rows(rows).write(run.ablation_path)
     effects = DisabledHeads.of(run)
-    assert effects is not None
     return effects.title()
 
 
@@ -461,8 +426,7 @@ def test_degenerate_data_still_have_a_bound(case: str, metrics: list[str], title
 
 
 def test_ten_metrics_that_disagree_have_one_title(tmp_path: Path) -> None:
-    disabled(tmp_path / "run", needed=False, spared=True)
-    run = Run.open(tmp_path / "run")
+    run = disabled(tmp_path / "run", needed=False, spared=True)
     rows = run.ablation_table().rows()
     names = [f"metric_{number}" for number in range(10)]
     others = [{**row, "metric": name} for name in names[:9] for row in rows]
@@ -470,7 +434,6 @@ def test_ten_metrics_that_disagree_have_one_title(tmp_path: Path) -> None:
     last = [{**row, "metric": names[9], "verdict": "needed" if row["head"] == 2 else row["verdict"]} for row in rows]
     AblationTable.from_rows([*others, *last]).write(run.ablation_path)
     effects = DisabledHeads.of(run)
-    assert effects is not None
     assert effects.title() == (
         "2 of 6 heads are needed, most of all layer 1 · head 2 (−5.0 points of metric 9, at least −3.5); each of the "
         "other 4 costs at most 4.2 points of metric 9."
@@ -520,7 +483,7 @@ def test_a_run_without_disabled_heads_has_a_page(measured: list[object], tmp_pat
 
 
 PROBE = """
-const seen = document.body.dataset;
+const seen = {};
 const head = (name) => document.querySelector(`[data-head="${name}"]`);
 const step = (event) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: event, bubbles: true }));
 seen.start = document.querySelector("[data-name]").textContent;
@@ -535,79 +498,65 @@ chooser.dispatchEvent(new Event("change"));
 seen.after = head("0.0").textContent + "|" + head("0.0").parentElement.style.background;
 document.querySelector("[data-copy]").click();
 window.dispatchEvent(new Event("beforeprint"));
-seen.printed = String(document.querySelectorAll("details.fold:not([open])").length);
+seen.printed = document.querySelectorAll("details.fold:not([open])").length;
 window.dispatchEvent(new Event("afterprint"));
-seen.folded = String(document.querySelectorAll("details.fold[open]").length);
+seen.folded = document.querySelectorAll("details.fold[open]").length;
 location.hash = "#l01h02";
 setTimeout(() => {
-  seen.viewer = String(document.getElementById("viewer").open);
+  seen.viewer = document.getElementById("viewer").open;
   seen.copied = document.querySelector("[data-copy]").textContent;
-  seen.wide = String(document.documentElement.scrollWidth <= innerWidth);
+  seen.overflow = document.documentElement.scrollWidth > innerWidth;
+  document.body.dataset.seen = JSON.stringify(seen);
 }, 500);
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+@in_browser
 def test_a_reader_clicks_a_head_switches_the_measure_copies_and_prints(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", cosine_LH=1 - abs(DELTA), delta_LH=DELTA, significant_LH=NEEDED)
     captured(run)
     report_run(run, heads=2).write(run)
-    add_probe(run.report_path, PROBE)
-    options = ["--window-size=500,900", "--virtual-time-budget=5000", "--dump-dom"]
-    done = browse(run.report_path, tmp_path / "profile", *options)
-    (body,) = re.findall(r"<body[^>]*>", done.stdout)
-    seen = dict(re.findall(r'data-(\w+)="([^"]*)"', body))
-    assert seen["start"] == "layer 1 · head 2"
-    assert seen["moved"].startswith("layer 0 · head 2|not enough examples to tell")
-    assert (seen["before"], seen["after"].split("|")[0]) == ("+1.0", "0.99")
-    assert "rgb" in seen["after"]
-    assert (seen["printed"], seen["folded"], seen["viewer"], seen["copied"], seen["wide"]) == (
-        "0",
-        "0",
-        "true",
-        "Copied",
-        "true",
-    )
-    assert not re.search(r"ERROR:CONSOLE|Uncaught", done.stderr)
+    found = seen(run.report_path, PROBE, window="500,900")
+    assert found.pop("moved").startswith("layer 0 · head 2|not enough examples to tell")
+    assert re.match(r"0\.99\|rgb", found.pop("after"))
+    assert found == {
+        "start": "layer 1 · head 2",
+        "before": "+1.0",
+        "printed": 0,
+        "folded": 0,
+        "viewer": True,
+        "copied": "Copied",
+        "overflow": False,
+    }
     # Other scripts are code.
     data = [text for text in Page(run.report_path).scripts if text.startswith("{")]
     assert [json.loads(text)["start"] for text in data if '"start"' in text] == ["1.2"]
 
 
 POINTS = """
-const box = document.getElementById("scatter");
+const [seen, box] = [{}, document.getElementById("scatter")];
 box.open = true;
 setTimeout(() => {
   const [across, up] = box.querySelectorAll("select");
-  document.body.dataset.axes = `${across.selectedOptions[0].text}|${up.selectedOptions[0].text}`;
+  seen.axes = [across.selectedOptions[0].text, up.selectedOptions[0].text];
   const at = (head) => Number(box.querySelector(`[data-point="${head}"]`).getAttribute("cx"));
-  document.body.dataset.order = [..."012"].map((head) => at(`0.${head}`)).join("|");
+  seen.order = [..."012"].map((head) => at(`0.${head}`));
   box.querySelector('[data-point="0.1"]').dispatchEvent(new MouseEvent("click", { bubbles: true }));
   setTimeout(() => {
-    document.body.dataset.picked = document.querySelector("#overview [data-name]").textContent;
-    document.body.dataset.large = box.querySelector('[r="9"]').dataset.point;
+    seen.picked = document.querySelector("#overview [data-name]").textContent;
+    seen.large = box.querySelector('[r="9"]').dataset.point;
+    document.body.dataset.seen = JSON.stringify(seen);
   }, 200);
 }, 300);
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+@in_browser
 def test_points_lie_where_two_numbers_put_them_and_select_heads(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", cosine_LH=1 - abs(DELTA), delta_LH=DELTA, significant_LH=NEEDED)
     report_run(run, heads=2).write(run)
-    add_probe(run.report_path, POINTS)
-    done = browse(run.report_path, tmp_path / "profile", "--virtual-time-budget=5000", "--dump-dom")
-    (body,) = re.findall(r"<body[^>]*>", done.stdout)
-    seen = dict(re.findall(r'data-(\w+)="([^"]*)"', body))
-    across, up = seen["axes"].split("|")
-    assert "cosine" in across
-    assert "accuracy" in up
-    value_H = (1 - abs(DELTA))[0, :3]
-    place_H = list(map(float, seen["order"].split("|")))
-    assert [value_H[a] < value_H[b] for a in range(3) for b in range(3)] == [
-        place_H[a] < place_H[b] for a in range(3) for b in range(3)
-    ]
-    assert (seen["picked"], seen["large"]) == ("layer 0 · head 1", "0.1")
-    assert not re.search(r"ERROR:CONSOLE|Uncaught", done.stderr)
+    found = seen(run.report_path, POINTS)
+    assert "cosine" in found["axes"][0]
+    assert "accuracy" in found["axes"][1]
+    assert np.argsort(found["order"]).tolist() == np.argsort((1 - abs(DELTA))[0, :3]).tolist()
+    assert (found["picked"], found["large"]) == ("layer 0 · head 1", "0.1")

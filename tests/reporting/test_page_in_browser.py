@@ -2,27 +2,21 @@
 ordinary.
 """
 
-import json
-import re
 from collections.abc import Callable
-from html import unescape
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
-from present.test_report import CHROMIUM, add_probe, attention, browse
+from browser import in_browser, seen
+from present.test_report import attention
 from reporting.test_run_report import trained
 
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import TellingExample, write_telling
 from bertsecrets.results.run import Run
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path"),
-]
 
 PROBE = """
 // Headless Chromium takes the bars of a window that it does not draw off its height: screens are 800 pixels high here.
@@ -49,16 +43,10 @@ setTimeout(() => {
 """
 
 
-def look(run: Run, tmp_path: Path, width: int) -> dict[str, object]:
+def look(run: Run, width: int) -> dict[str, Any]:
     """What a reader of the run's page sees in a window of a width, after a click on the last head."""
     report_run(run, heads=2, figures=5).write(run)
-    add_probe(run.report_path, PROBE)
-    options = [f"--window-size={width},800", "--virtual-time-budget=6000", "--dump-dom"]
-    done = browse(run.report_path, tmp_path / "profile", *options)
-    assert not re.search(r"ERROR:CONSOLE|Uncaught", done.stderr), done.stderr
-    match = re.search(r'data-seen="([^"]*)"', done.stdout)
-    assert match is not None
-    return dict(json.loads(unescape(match[1])))
+    return seen(run.report_path, PROBE, window=f"{width},800")
 
 
 def effects(shape: tuple[int, int]) -> np.ndarray:
@@ -86,25 +74,27 @@ def telling(run: Run, tokens: list[str], shape: tuple[int, int]) -> None:
     write_telling(run.folder / "ablation", dict.fromkeys(np.ndindex(shape), one))
 
 
-def test_the_first_screen_holds_the_answer_the_head_and_the_next_commands(tmp_path: Path) -> None:
-    # A long path wraps the commands.
-    with TemporaryDirectory() as folder:
-        seen = look(ordinary(Path(folder) / "run"), tmp_path, 1300)
-    assert seen["heads"] == 72
-    assert seen["name"] == "layer 5 · head 11"
-    assert len(seen["tokens"]) == 40  # type: ignore[arg-type]
-    assert seen["sideways"] <= 0  # type: ignore[operator]
-    assert seen["below"] <= 0, "all commands and both answers lie on the first screen"  # type: ignore[operator]
-    assert seen["labels"] < 2, "labels of layers stand in the middle of their rows"  # type: ignore[operator]
-    assert seen["screens"] <= 4  # type: ignore[operator]
-    assert seen["words"] <= 700  # type: ignore[operator]
+@in_browser
+def test_the_first_screen_holds_the_answer_the_head_and_the_next_commands() -> None:
+    # In a long path the commands would wrap.
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        found = look(ordinary(Path(folder) / "run"), 1300)
+    assert found["heads"] == 72
+    assert found["name"] == "layer 5 · head 11"
+    assert len(found["tokens"]) == 40
+    assert found["sideways"] <= 0
+    assert found["below"] <= 0, "all commands and both answers lie on the first screen"
+    assert found["labels"] < 2, "labels of layers stand in the middle of their rows"
+    assert found["screens"] <= 4
+    assert found["words"] <= 700
 
 
+@in_browser
 def test_a_narrow_phone_shows_the_whole_grid(tmp_path: Path) -> None:
-    seen = look(ordinary(tmp_path / "run"), tmp_path, 390)
-    assert seen["sideways"] <= 0  # type: ignore[operator]
-    assert seen["grid"] <= 0  # type: ignore[operator]
-    assert seen["clipped"] == 0
+    found = look(ordinary(tmp_path / "run"), 390)
+    assert found["sideways"] <= 0
+    assert found["grid"] <= 0
+    assert found["clipped"] == 0
 
 
 def of_metric(folder: Path, metric: str, delta_LH: np.ndarray) -> Run:
@@ -134,15 +124,16 @@ RUNS: dict[str, tuple[int, Callable[[Path], Run]]] = {
 }
 
 
+@in_browser
 @pytest.mark.parametrize("name", RUNS)
 def test_a_page_out_of_the_ordinary_can_be_read_on_a_phone(name: str, tmp_path: Path) -> None:
     heads, make = RUNS[name]
-    seen = look(make(tmp_path / "run"), tmp_path, 390)
-    assert seen["heads"] == heads
-    assert seen["about"]
-    assert "NaN" not in str(seen["about"])
-    assert "undefined" in str(seen["about"]) or not name.startswith("undefined")
-    assert seen["sideways"] <= 0  # type: ignore[operator]
+    found = look(make(tmp_path / "run"), 390)
+    assert found["heads"] == heads
+    assert found["about"]
+    assert "NaN" not in str(found["about"])
+    assert "undefined" in str(found["about"]) or not name.startswith("undefined")
+    assert found["sideways"] <= 0
     if name == "strange tokens":
-        assert max(len(token) for token in seen["tokens"]) <= 12  # type: ignore[attr-defined]
-        assert {"שלום", "👩‍👩‍👧", "<b>&amp;"} <= set(seen["tokens"])  # type: ignore[call-overload]
+        assert max(len(token) for token in found["tokens"]) <= 12
+        assert {"שלום", "👩‍👩‍👧", "<b>&amp;"} <= set(found["tokens"])

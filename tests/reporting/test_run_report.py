@@ -1,7 +1,6 @@
 """The report of a run: sections of all that its folder holds, and which weights its numbers are of."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
-from reporting.finished_runs import make_run
+from reporting.finished_runs import make_run, table_of
 
 from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column
 from bertsecrets.importance.confidence import Confidence
 from bertsecrets.measures.capture import CaptureAnalysis
 from bertsecrets.measures.clusters.measure import Clusters
@@ -33,12 +31,8 @@ DELTA = np.array([[0.01, 0.0, -0.01], [-0.02, -0.03, -0.05]])
 
 def trained(folder: Path, **settings: object) -> Run:
     """A run with the facts that a training run records."""
-    make_run(folder, **settings)  # type: ignore[arg-type]
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["optimizer"] = {"learning_rate": 2e-5}
-    config["trainer"]["max_epochs"] = 3
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    return Run.open(folder)
+    trainer = {"devices": 1, "max_epochs": 3}
+    return Run.open(make_run(folder, optimizer={"learning_rate": 2e-5}, trainer=trainer, **settings))
 
 
 def titles(run: Run) -> list[str]:
@@ -105,16 +99,13 @@ def test_every_experiment_has_its_section_and_the_joins_follow(tmp_path: Path) -
     names = [block.name for block in report.report.figures]
     assert len(names) == len(set(names))
     assert {"drift", "drift_cosine_steps", "entropy_of_somebody", "drift_against_ablation"} <= set(names)
-    assert report.highlights is not None
     assert [(line.layer, line.head) for line in report.highlights.heads[:2]] == [(1, 2), (1, 1)]
     assert report.scalars["ablation/worst_delta"] == pytest.approx(-5)
     (joined,) = [section for section in report.report.sections if section.title == "Changed and needed"]
     assert f"is {spearman((1 - COSINE).ravel(), DELTA.ravel()):.2f}".replace("-", "−") in joined.findings[0]
 
 
-def test_an_analysis_prints_a_finding_of_each_experiment_and_a_training_none(
-    tmp_path: Path,
-) -> None:
+def test_an_analysis_prints_a_finding_of_each_experiment_and_a_training_none(tmp_path: Path) -> None:
     def printed(name: str, **settings: Any) -> tuple[list[str], Sequence[str]]:
         run = trained(tmp_path / name, cosine_LH=COSINE, delta_LH=DELTA, measured=measured, **settings)
         run.declare(*(measure.declaration() for measure in measures))
@@ -139,18 +130,12 @@ def test_drift_that_is_the_same_everywhere_is_not_joined_with_effects(tmp_path: 
 
 def gradients(run: Run, steps: dict[int, list[float]]) -> None:
     """Gradient norms of whole layers, and of their heads, at several steps."""
+    identity = {"run": run.name, "model": run.model, "task": run.task, "init": run.init}
     for step, norm_L in steps.items():
         for heads in (1, 3):
-            value_LHC = torch.tensor(norm_L, dtype=torch.float64)[:, None, None].expand(-1, heads, 2)
-            grid = HeadGrid(
-                "gradient_flow",
-                ("gradient_norm", "update_ratio"),
-                value_LHC,
-                torch.full_like(value_LHC, math.nan),
-                torch.ones_like(value_LHC),
-                whole_layers=heads == 1,
-            )
-            run.add(run.rows(grid, "training", step))
+            columns = dict.fromkeys(("gradient_norm", "update_ratio"), np.repeat(np.c_[norm_L], heads, axis=1))
+            layout = {"stderr": np.nan, "count": 1, "whole_layers": heads == 1}
+            run.add(table_of("gradient_flow", columns, "training", step, **layout, **identity))
     run.declare(GradientFlow(run).declaration())
 
 
@@ -189,7 +174,6 @@ def test_captured_maps_make_the_viewer_and_a_gallery_of_the_changed_heads(tmp_pa
     captured(run)
     report = report_run(run, heads=2).report
     viewer = report.viewer
-    assert viewer is not None
     # It starts at the head that changed most.
     assert viewer.start == (1, 2)
     assert [example.name for example in viewer.examples] == ["example 3 (yes)", "example 5 (yes)"]
@@ -206,7 +190,6 @@ def test_captured_maps_make_the_viewer_and_a_gallery_of_the_changed_heads(tmp_pa
     captured(bare)
     again = report_run(bare, heads=2).report
     assert [section.title for section in again.headed] == ["Scores", "How to read this page"]
-    assert again.viewer is not None
     assert again.viewer.start == (0, 0)
 
 
@@ -300,12 +283,10 @@ def test_the_viewer_follows_drift_from_validation_to_validation(tmp_path: Path) 
     run = trained(tmp_path / "run", cosine_LH=COSINE)
     captured(run)
     viewer = report_run(run, heads=2).report.viewer
-    assert viewer is not None
     # Drift is known at steps 4 and 9; no map was captured at step 4.
     assert not viewer.histories
     write_maps(run.captures, step_name(4), read_maps(run.captures / f"{step_name(9)}.safetensors"))
     viewer = report_run(run, heads=2).report.viewer
-    assert viewer is not None
     (history,) = viewer.histories
     assert list(history.values) == ["step 4", "step 9"]
     assert [name for name, _ in viewer.examples[0].stages] == ["before fine-tuning", "step 4", "step 9"]

@@ -62,25 +62,21 @@ def file_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def _write_torch(path: Path, count: int) -> None:
-    torch.save({"x": torch.zeros(count)}, path)
+def random_table(count: int) -> pa.Table:
+    return pa.table({"x": np.random.default_rng(0).random(count)})
 
 
-def _write_safetensors(path: Path, count: int) -> None:
-    save_file({"x": torch.zeros(count)}, path)
+WRITERS: dict[str, Callable[[Path, int], object]] = {
+    "torch": lambda path, count: torch.save({"x": torch.zeros(count)}, path),
+    "safetensors": lambda path, count: save_file({"x": torch.zeros(count)}, path),
+    "parquet": lambda path, count: pq.write_table(random_table(count), path),
+    "json": lambda path, count: path.write_text(json.dumps([0] * count), "utf-8"),
+}
 
 
-def _write_parquet(path: Path, count: int) -> None:
-    pq.write_table(pa.table({"x": np.random.default_rng(0).random(count)}), path)
-
-
-def _write_json(path: Path, count: int) -> None:
-    path.write_text(json.dumps([0] * count), "utf-8")
-
-
-@pytest.mark.parametrize("write", [_write_torch, _write_safetensors, _write_parquet, _write_json])
-def test_every_writer_meets_a_full_disk_with_one_sentence(tmp_path: Path, write: Callable[[Path, int], None]) -> None:
-    path = tmp_path / "table.bin"
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_writer_meets_a_full_disk_with_one_sentence(tmp_path: Path, name: str) -> None:
+    write, path = WRITERS[name], tmp_path / "table.bin"
     with atomic_write(path) as temporary:
         write(temporary, 10)
     before = path.read_bytes()

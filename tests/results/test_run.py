@@ -1,15 +1,15 @@
 """A run's folder: its identity, its experiments and its extras go to disk and back."""
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
-from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.run import Declaration, Run, plain, read_config, write_config
 from bertsecrets.results.scores import RunScores, SetScores, beats_constant
 
 FIRST = Declaration(
@@ -41,18 +41,19 @@ def test_a_process_that_does_not_write_declares_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def damaged(change: str) -> str:
-    content = [{"name": "first", "title": "First", "experiment": "m:F", "columns": [{"name": "a", "label": "a"}]}]
-    if change == "no title":
-        del content[0]["title"]
-    if change == "columns":
-        content[0]["columns"] = [7]  # type: ignore[list-item]
-    return json.dumps(content) if change != "cut" else json.dumps(content)[:40]
+DAMAGED = {
+    "text": "nothing",
+    "cut": '[{"name": "first", "title": "First", "ex',
+    "no title": '[{"name": "first", "experiment": "m:F", "columns": [{"name": "a", "label": "a"}]}]',
+    "columns": '[{"name": "first", "title": "First", "experiment": "m:F", "columns": [7]}]',
+}
 
 
 def test_a_folder_of_an_earlier_format_says_which_version_wrote_it(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    run.experiments_path.write_text(damaged(""))
+    run.experiments_path.write_text(
+        '[{"name": "first", "title": "First", "experiment": "m:F", "columns": [{"name": "a", "label": "a"}]}]'
+    )
     (tmp_path / "finished.json").write_text('{"code": "0.1.0+503bc076"}')
     with pytest.raises(
         UserError, match=rf"^'{tmp_path}' was written in another format by version 0\.1\.0\+503bc076; run it again\.$"
@@ -60,10 +61,10 @@ def test_a_folder_of_an_earlier_format_says_which_version_wrote_it(tmp_path: Pat
         run.declarations()
 
 
-@pytest.mark.parametrize("change", ["no title", "columns", "cut", "text"])
+@pytest.mark.parametrize("change", DAMAGED)
 def test_a_damaged_record_of_experiments_is_an_error(tmp_path: Path, change: str) -> None:
     run = a_run(tmp_path)
-    run.experiments_path.write_text("nothing" if change == "text" else damaged(change))
+    run.experiments_path.write_text(DAMAGED[change])
     with pytest.raises(UserError, match=r"experiments\.json' cannot be read \(.*\); run the analysis again"):
         run.declarations()
 
@@ -86,6 +87,7 @@ def test_a_folder_knows_which_run_it_is(tmp_path: Path) -> None:
         ("a: [", r"config\.yaml' cannot be read"),
         ("", "has no configuration"),
         ("- a", "has no configuration"),
+        ("a: ${", r"config\.yaml' (cannot be read|has no configuration)"),
         ("name: x", "give a run's folder|give a run folder"),
         ("{name: x, model: bert, task: rte, init: y}", "is not the configuration of a run"),
         ("{trained: 7, model: {name: a}, task: {name: b}}", "is not the configuration of a run"),
@@ -144,3 +146,16 @@ def test_names_of_the_folders_own_files_are_refused(tmp_path: Path, name: str) -
     with pytest.raises(UserError, match=r"is called .*; give its class another name"):
         run.declare(Declaration(name, "Title", "package.module:Mine"))
     assert not (tmp_path / "new").exists()
+
+
+def test_the_copy_is_resolved_and_read_back(tmp_path: Path) -> None:
+    write_config(OmegaConf.create({"seed": 3, "name": "run-${seed}"}), tmp_path)
+    assert plain(read_config(tmp_path)) == {"seed": 3, "name": "run-3"}
+
+
+def test_an_analysis_records_how_far_the_analysed_run_lies(tmp_path: Path) -> None:
+    config = OmegaConf.create({"trained": {"name": "run", "folder": str(tmp_path / "run"), "from_here": "elsewhere"}})
+    (tmp_path / "sweep" / "analysis").mkdir(parents=True)
+    write_config(config, tmp_path / "sweep" / "analysis")
+    assert read_config(tmp_path / "sweep" / "analysis").trained.from_here == str(Path("..", "..", "run"))
+    assert config.trained.from_here == "elsewhere"

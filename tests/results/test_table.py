@@ -16,17 +16,9 @@ from bertsecrets.results.table import SCHEMA, HeadTable
 EXPERIMENT = {"run": "r1", "model": "bert", "task": "mrpc", "init": "pretrained"}
 
 
-def grid(seed: int = 0, layers: int = 3, heads: int = 4, whole_layers: bool = False) -> HeadGrid:
-    generator = torch.Generator().manual_seed(seed)
-    shape = (layers, heads, 2)
-    return HeadGrid(
-        "drift",
-        ("cosine", "jensen_shannon"),
-        torch.rand(shape, generator=generator, dtype=torch.float64),
-        torch.rand(shape, generator=generator, dtype=torch.float64),
-        torch.randint(1, 99, shape, generator=generator),
-        whole_layers,
-    )
+def grid(seed: int = 0) -> HeadGrid:
+    value_LHC, stderr_LHC = torch.rand(2, 3, 4, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return HeadGrid("drift", ("cosine", "jensen_shannon"), value_LHC, stderr_LHC, torch.arange(24).reshape(3, 4, 2))
 
 
 def table(seed: int = 0, stage: str = "train", step: int = 63, **other: str) -> HeadTable:
@@ -34,21 +26,16 @@ def table(seed: int = 0, stage: str = "train", step: int = 63, **other: str) -> 
 
 
 def test_schema_is_the_documented_one() -> None:
-    assert {field.name: str(field.type) for field in SCHEMA} == {
-        "run": "string",
-        "model": "string",
-        "task": "string",
-        "init": "string",
-        "stage": "string",
+    texts = dict.fromkeys(("run", "model", "task", "init", "stage", "measure", "column"), "string")
+    numbers = {
         "step": "int64",
-        "measure": "string",
-        "column": "string",
         "layer": "int32",
         "head": "int32",
         "value": "double",
         "stderr": "double",
         "count": "int64",
     }
+    assert {field.name: str(field.type) for field in SCHEMA} == texts | numbers
     assert [field.name for field in SCHEMA if field.nullable] == ["head"]
 
 
@@ -106,16 +93,8 @@ def test_concat_keeps_runs_apart() -> None:
 
 def test_grid_marks_what_is_absent() -> None:
     full = HeadTable.concat([table(step=63), table(step=126)])
-    partial = HeadTable(
-        full.table.filter(
-            pa.array(
-                [
-                    i != 0 or s != 126
-                    for i, s in zip(full.table["layer"].to_pylist(), full.table["step"].to_pylist(), strict=True)
-                ]
-            )
-        )
-    )
+    rows = [row for row in full.table.to_pylist() if (row["layer"], row["step"]) != (0, 126)]
+    partial = HeadTable(pa.Table.from_pylist(rows, schema=SCHEMA))
     value_LH, stderr_LH, count_LH = partial.grid("drift", "cosine", "train", 126)
     assert value_LH.shape == (3, 4)
     assert np.isnan(value_LH[0]).all()
@@ -164,6 +143,6 @@ def test_read_explains_missing_foreign_and_broken_files(tmp_path: Path) -> None:
 )
 def test_other_columns_are_refused(tmp_path: Path, change: object, message: str) -> None:
     path = tmp_path / "odd.parquet"
-    pq.write_table(change(table().table), path)  # type: ignore[operator]
+    pq.write_table(change(table().table), path)
     with pytest.raises(UserError, match=f"odd.parquet {message}"):
         HeadTable.read(path)

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from reporting.finished_runs import table_of, view_of
 
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.table import HeadTable, MissingColumnError
 from bertsecrets.results.views import MeasureView, Replicates
 
-IDENTITY = {"run": "r", "model": "m", "task": "t", "init": "pretrained"}
 COLUMNS = (Column("a", "first", "unit", (0.0, 1.0)), Column("b", "second", role="baseline"))
 
 
@@ -19,20 +18,17 @@ def rows(
     stage: str, step: int, first: float, names: tuple[str, ...] = ("a", "b"), whole_layers: bool = False
 ) -> HeadTable:
     """A grid of two layers and three heads (or whole layers) that counts up from a number; column ``b`` is 100 more."""
-    heads = 1 if whole_layers else 3
-    value_LH = first + torch.arange(2.0 * heads, dtype=torch.float64).reshape(2, heads)
-    value_LHC = torch.stack([value_LH + 100 * place for place in range(len(names))], -1)
-    count_LHC = torch.full(value_LHC.shape, 7)
-    count_LHC[0, 0, 0] = 5
-    grid = HeadGrid("focus", names, value_LHC, value_LHC / 10, count_LHC, whole_layers)
-    return HeadTable.from_grid(grid, **IDENTITY, stage=stage, step=step)
+    value_LH = first + np.arange(2.0 if whole_layers else 6.0).reshape(2, -1)
+    columns = {name: value_LH + 100 * place for place, name in enumerate(names)}
+    error_LHC = np.stack([*columns.values()], -1) / 10
+    count_LHC = np.full(error_LHC.shape, 7)
+    count_LHC[0, 0] = 5
+    return table_of("focus", columns, stage, step, stderr=error_LHC, count=count_LHC, whole_layers=whole_layers)
 
 
-def view(folder: Path, *tables: HeadTable) -> MeasureView:
-    run = Run(folder, "r", "m", "t", "pretrained")
-    other = HeadGrid("other", ("a",), *(torch.ones(2, 3, 1) for _ in range(3)))
-    elsewhere = HeadTable.from_grid(other, **IDENTITY, stage="checkpoint", step=99)
-    return MeasureView(run, Declaration("focus", "Focus", "", COLUMNS), HeadTable.concat([*tables, elsewhere]))
+def view(*tables: HeadTable) -> MeasureView:
+    other = table_of("other", {"a": np.ones((2, 3))}, step=99)
+    return view_of(Declaration("focus", "Focus", "", COLUMNS), *tables, other)
 
 
 def start(values_LH: np.ndarray) -> float:
@@ -41,8 +37,8 @@ def start(values_LH: np.ndarray) -> float:
     return float(values_LH[0, 0])
 
 
-def test_the_last_step_of_training_counts(tmp_path: Path) -> None:
-    seen = view(tmp_path, rows("training", 12, 3), rows("training", 4, 1), rows("initial", 0, 9))
+def test_the_last_step_of_training_counts() -> None:
+    seen = view(rows("training", 12, 3), rows("training", 4, 1), rows("initial", 0, 9))
     assert (seen.name, seen.title, seen.stage, seen.step) == ("focus", "Focus", "training", 12)
     assert start(seen.value("a")) == 3
     assert start(seen.value("b")) == 103
@@ -54,24 +50,24 @@ def test_the_last_step_of_training_counts(tmp_path: Path) -> None:
     assert np.array_equal(stderr_LH, seen.stderr("a"))
 
 
-def test_a_checkpoints_numbers_come_before_those_of_training(tmp_path: Path) -> None:
-    seen = view(tmp_path, rows("training", 12, 3), rows("checkpoint", 6, 5), rows("training", 4, 1))
+def test_a_checkpoints_numbers_come_before_those_of_training() -> None:
+    seen = view(rows("training", 12, 3), rows("checkpoint", 6, 5), rows("training", 4, 1))
     assert (seen.stage, seen.step) == ("checkpoint", 6)
     assert start(seen.value("a")) == 5
     # The history stays that of training.
     assert [(step, start(value_LH)) for step, value_LH in seen.history("a")] == [(4, 1), (12, 3)]
 
 
-def test_columns_are_as_declared_or_labelled_by_their_names(tmp_path: Path) -> None:
-    seen = view(tmp_path, rows("training", 4, 1, ("b", "new_one", "a")))
+def test_columns_are_as_declared_or_labelled_by_their_names() -> None:
+    seen = view(rows("training", 4, 1, ("b", "new_one", "a")))
     assert seen.columns == (COLUMNS[1], Column("new_one", "new one"), COLUMNS[0])
     assert seen.column("a") is COLUMNS[0]
     with pytest.raises(KeyError):
         seen.column("none")
 
 
-def test_a_column_that_the_last_step_does_not_hold_is_missing(tmp_path: Path) -> None:
-    seen = view(tmp_path, rows("training", 4, 1), rows("training", 12, 3, ("a",)))
+def test_a_column_that_the_last_step_does_not_hold_is_missing() -> None:
+    seen = view(rows("training", 4, 1), rows("training", 12, 3, ("a",)))
     assert seen.has("a")
     assert not seen.has("b")
     assert [column.name for column in seen.columns] == ["a", "b"]
@@ -80,18 +76,13 @@ def test_a_column_that_the_last_step_does_not_hold_is_missing(tmp_path: Path) ->
     assert [step for step, _ in seen.history("b")] == [4]
 
 
-def test_another_stage_or_step(tmp_path: Path) -> None:
-    seen = view(
-        tmp_path, rows("training", 4, 1), rows("training", 12, 3), rows("checkpoint", 8, 5), rows("initial", 0, 9)
-    )
+def test_another_stage_or_step() -> None:
+    seen = view(rows("training", 4, 1), rows("training", 12, 3), rows("checkpoint", 8, 5), rows("initial", 0, 9))
     before = seen.at("initial")
-    assert before is not None
     assert (before.stage, before.step, start(before.value("a"))) == ("initial", 0, 9)
     training = seen.at("training")
-    assert training is not None
     assert (training.step, start(training.value("a"))) == (12, 3)
     earlier = seen.at("training", 4)
-    assert earlier is not None
     assert (earlier.step, start(earlier.value("a"))) == (4, 1)
     assert seen.at("random") is None
     assert seen.at("training", 5) is None
@@ -99,8 +90,8 @@ def test_another_stage_or_step(tmp_path: Path) -> None:
     assert (seen.stage, seen.step, start(seen.value("a"))) == ("checkpoint", 8, 5)
 
 
-def test_an_experiment_without_rows_has_nothing(tmp_path: Path) -> None:
-    seen = view(tmp_path)
+def test_an_experiment_without_rows_has_nothing() -> None:
+    seen = view()
     assert seen.step is None
     assert seen.columns == ()
     assert not seen.has("a")
@@ -110,8 +101,8 @@ def test_an_experiment_without_rows_has_nothing(tmp_path: Path) -> None:
         seen.grid("a")
 
 
-def test_whole_layers_apart_from_heads(tmp_path: Path) -> None:
-    seen = view(tmp_path, rows("training", 4, 1, whole_layers=True), rows("training", 4, 1))
+def test_whole_layers_apart_from_heads() -> None:
+    seen = view(rows("training", 4, 1, whole_layers=True), rows("training", 4, 1))
     layers = seen.whole_layers()
     assert layers.value("a").tolist() == [[1.0], [2.0]]
     assert [value_LH.shape for _, value_LH in layers.history("a")] == [(2, 1)]
@@ -125,33 +116,31 @@ def test_a_view_reads_the_runs_own_table(tmp_path: Path) -> None:
     assert start(MeasureView(run, Declaration("focus", "Focus", "")).value("a")) == 3
 
 
-def test_changes_are_of_the_checkpoint_before_those_of_training(tmp_path: Path) -> None:
+def test_changes_are_of_the_checkpoint_before_those_of_training() -> None:
     parts = [rows("training", 12, 3), rows("initial", 0, 9), rows("training-initial", 12, -6)]
-    change = view(tmp_path, *parts).compared["initial"]["a"]
+    change = view(*parts).compared["initial"]["a"]
     assert (start(change.model_LH), start(change.other_LH), start(change.delta_LH)) == (3, 9, -6)
     assert change.count == 7
     assert change.moves
-    later = view(tmp_path, *parts, rows("checkpoint", 8, 5), rows("checkpoint-initial", 8, -4)).compared["initial"]
+    later = view(*parts, rows("checkpoint", 8, 5), rows("checkpoint-initial", 8, -4)).compared["initial"]
     # Column b is a baseline.
     assert list(later) == ["a"]
     assert (start(later["a"].model_LH), start(later["a"].delta_LH)) == (5, -4)
 
 
-def test_replicates_are_stacked_where_they_hold_a_column(tmp_path: Path) -> None:
+def test_replicates_are_stacked_where_they_hold_a_column() -> None:
     views = [
-        view(tmp_path, rows("training", 4, 1)),
-        view(tmp_path, rows("training", 4, 2, ("a",))),
-        view(tmp_path, rows("checkpoint", 4, 7), rows("training", 9, 3)),
+        view(rows("training", 4, 1)),
+        view(rows("training", 4, 2, ("a",))),
+        view(rows("checkpoint", 4, 7), rows("training", 9, 3)),
     ]
     replicates = Replicates(views)
     assert replicates.title == "Focus"
     assert replicates.columns == COLUMNS
     grids = replicates.grids("a")
-    assert grids is not None
     assert [start(value_LH) for value_LH in grids.value_RLH] == [1, 2, 7]
     assert np.allclose(grids.stderr_RLH, grids.value_RLH / 10)
     assert grids.count == 7
     fewer = replicates.grids("b")
-    assert fewer is not None
     assert [start(value_LH) for value_LH in fewer.value_RLH] == [101, 107]
     assert replicates.grids("c") is None

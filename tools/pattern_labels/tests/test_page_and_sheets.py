@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import Page, check_policy, in_browser, seen
 from matplotlib import colormaps
 from PIL import Image
-from present.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 
 from bertsecrets.errors import UserError
 from tools.pattern_labels.labels import (
@@ -108,8 +108,7 @@ def test_the_page_does_not_show_where_maps_come_from(tmp_path: Path) -> None:
     assert "l00h00" not in visible
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+@in_browser
 def test_the_page_works_with_the_keyboard(tmp_path: Path) -> None:
     maps = map_set()
     path = tmp_path / "annotate.html"
@@ -122,20 +121,16 @@ def test_the_page_works_with_the_keyboard(tmp_path: Path) -> None:
     find("pass").value = "2";
     find("start").requestSubmit();
     ["2", "5", "Backspace", "4", "u", "ArrowLeft", "ArrowRight", "x", "6"].forEach(press);
-    document.body.dataset.at = at;
-    document.body.dataset.table = table();
+    const seen = { at, table: table() };
     find("start").requestSubmit();
-    document.body.dataset.progress = find("progress").textContent;
+    document.body.dataset.seen = JSON.stringify({ ...seen, progress: find("progress").textContent });
     """
-    add_probe(path, probe)
-    done = browse(path, tmp_path / "profile", "--virtual-time-budget=3000", "--dump-dom")
-    assert "CONSOLE" not in done.stderr, done.stderr
-    read = dict(re.findall(r'data-(at|table|progress)="([^"]*)"', done.stdout))
-    assert read["at"] == "3"
-    (tmp_path / "labels.csv").write_text(read["table"].replace("&quot;", '"'), "utf-8")
+    found = seen(path, probe)
+    assert found["at"] == 3
+    (tmp_path / "labels.csv").write_text(found["table"], "utf-8")
     labels = parse_labels(tmp_path / "labels.csv", maps.names)
     order = pass_order(maps.names, 2)
     said = [(label.map, label.pattern, label.annotator, label.number) for label in labels]
     assert said == [(order[0], "diagonal", 'Ann "A", B', 2), (order[1], "block", 'Ann "A", B', 2)]
     assert all(label.at for label in labels)
-    assert read["progress"] == "Map 4 of 23 · 2 labelled."
+    assert found["progress"] == "Map 4 of 23 · 2 labelled."
