@@ -41,6 +41,7 @@ from bertsecrets.cli.settings import read_settings
 from bertsecrets.cli.targets import make
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
@@ -269,7 +270,9 @@ def other_data(own: TaskData, *overrides: str) -> TaskData:
     """Another task's data with the tokenizer of the run."""
     config = composed(*overrides)
     task = task_from_config(plain(config.task))
-    data = TaskData.from_config(plain(config.data), task, own.tokenizer, plain(config.task.training), seed=0)
+    sizes = config.task.training
+    source = SourceConfig.read("data", plain(config.data))
+    data = TaskData(task, source, own.tokenizer, sizes.batch_size, sizes.max_length)
     data.prepare_data()
     data.setup("validate")
     return data

@@ -161,7 +161,7 @@ class BlockAttention(Analysis):
         blocked: list[tuple[str, Direction]] = [(token, direction) for token in self.tokens for direction in DIRECTIONS]
         heads = tuple((layer, head) for layer in range(encoder.num_layers) for head in range(encoder.num_heads))
         variants = tuple(Variant(f"{direction}-{token}", GROUP.name, heads) for token, direction in blocked)
-        collected = Collected(Plan(Blocking.name, encoder.num_layers, encoder.num_heads, variants)).to(device)
+        collected = Collected(Plan(Blocking.name, encoder.num_layers, encoder.num_heads, variants))
         with progress_over(len(batches), "blocked attention", visible=context.progress) as advance:
             for on_host in batches:
                 batch = on_host.to(device)

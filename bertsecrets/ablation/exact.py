@@ -47,7 +47,7 @@ def exact_sweep(
     """
     replacements = replacements or Replacements()
     engine = Engine(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens, outcome=outcome)
-    collected = Collected(plan).to(engine.device)
+    collected = Collected(plan)
     finished = store.of(model, plan)
     for on_host in batches:
         batch = on_host.to(engine.device)

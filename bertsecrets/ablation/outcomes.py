@@ -9,11 +9,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from torchmetrics import Metric
 
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.predictions import PairedPredictions, Unseen
-from bertsecrets.data.batch import Batch
+from bertsecrets.data.batch import Batch, whole_set
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
@@ -177,64 +176,36 @@ def variant_losses(logits_NVC: Tensor, label_N: Tensor, head: TaskHead = SEQUENC
     return loss_NV
 
 
-class Collected(Metric):
+class Collected:
     """Collect the outcomes of a sweep over batches and processes, each example once."""
 
-    full_state_update = False
-    index: list[Tensor]
-    group: list[Tensor]
-    label: list[Tensor]
-    clean: list[Tensor]
-    logits: list[Tensor]
-    weight: list[Tensor]
-    estimate: list[Tensor]
-
-    def __init__(self, plan: Plan, *, screened: bool = False) -> None:
-        super().__init__()
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.head: TaskHead = SEQUENCE
-        index, *values = _TENSORS
-        self.names = (index, "group", *values, *(_SCREENED if screened else ()))
-        for name in self.names:
-            self.add_state(name, [], dist_reduce_fx="cat")
+        self.parts: list[tuple[Tensor, ...]] = []
 
-    def update(self, batch: Batch, *values: Tensor) -> None:
+    def update(self, batch: Batch, label_B: Tensor, *answers: Tensor) -> None:
         """Add a batch: labels, clean logits and variants' logits; also weights and estimates in a screened sweep."""
         self.head = batch.head
         # An example without a group forms its own group.
         group_B = batch.index_B if batch.group_B is None else batch.group_B
-        label_B, *answers = values
-        whole = (batch.index_B, group_B, label_B, *(value.float() for value in answers))
-        for name, value in zip(self.names, whole, strict=True):
-            getattr(self, name).append(value)
-
-    def compute(self) -> tuple[Tensor, ...]:
-        """The tensors of :class:`Outcomes`, ordered by index, on the CPU."""
-        states = (getattr(self, name) for name in self.names)
-        whole = [torch.cat(value) if isinstance(value, list) else value for value in states]
-        # torchmetrics removes the dimensions of a tensor with one element.
-        order_N = whole[0].flatten().argsort()
-        return tuple(tensor.view(len(order_N), -1)[order_N].cpu() for tensor in whole)
+        self.parts.append((batch.index_B, group_B, label_B, *(answer.float() for answer in answers)))
 
     def outcomes(self) -> Outcomes:
         """All outcomes, from all processes, one for each example."""
-        tensors = self.compute()
-        # torchmetrics removes the dimensions of a tensor with one element.
-        rows = (tensor.view(tensors[0].numel(), -1) for tensor in tensors)
-        index_N1, group_N1, label_N1, clean_NC, logits_NX, *screened = rows
-        shape = (len(index_N1), len(self.plan.variants), -1)
-        weight_NV, estimate_NX = screened or (None, None)
-        row_M, label_M, clean_M1C = self.head.merged(label_N1[:, 0], clean_NC[:, None])
-        _, _, logits_MVC = self.head.merged(label_N1[:, 0], logits_NX.view(shape))
-        group_M = group_N1[row_M, 0]
+        index_N, group_N, label_N, clean_NC, logits_NVC, *screened = whole_set(self.parts)
+        row_M, label_M, clean_M1C = self.head.merged(label_N, clean_NC[:, None])
+        _, _, logits_MVC = self.head.merged(label_N, logits_NVC)
+        weight_NV, estimate_NVC = screened or (None, None)
+        group_M = group_N[row_M]
         return Outcomes(
             self.plan,
-            index_N1[row_M, 0],
+            index_N[row_M],
             label_M.float(),
             clean_M1C[:, 0],
             logits_MVC,
             weight_NV,
-            None if estimate_NX is None else estimate_NX.view(shape),
+            estimate_NVC,
             None if len(group_M.unique()) == len(group_M) else group_M,
         )
 

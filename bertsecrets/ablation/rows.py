@@ -258,18 +258,19 @@ BESIDE_TABLE = (Swept, Screened, Selection, Spared, SparedAt, Sublayers, OverExa
 """All kinds of rows written beside the ablation table."""
 
 
-def found(run: Run, kind: type[Found]) -> list[Found]:
-    """A run's rows of one kind from its last sweep.
+def found(run: Run, *kinds: type[Found]) -> list[Found]:
+    """A run's rows of some kinds from its last sweep.
 
     Raises:
-        RecordError: If their file is damaged, or belongs to another version or another run.
+        RecordError: If a file is damaged, or belongs to another version or another run.
     """
-    return MeasureView(run, Declaration(ABLATION, "", ""), HeadTable.empty()).found(kind)
+    view = MeasureView(run, Declaration(ABLATION, "", ""), HeadTable.empty())
+    return [row for kind in kinds for row in view.found(kind)]
 
 
 def beside_table(run: Run) -> list[Any]:
     """A run's rows of all kinds."""
-    return [row for kind in BESIDE_TABLE for row in found(run, kind)]
+    return found(run, *BESIDE_TABLE)
 
 
 def only(rows: Iterable[Any], kind: type[Found], **equal: str) -> Found | None:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from scipy.stats import nbinom
 from torch import Tensor, nn
-from torchmetrics import CatMetric
 
 from bertsecrets.ablation.arithmetic import in_bf16
 from bertsecrets.ablation.engine import Engine, continues
@@ -26,7 +25,7 @@ from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.ablation.rows import Screened
 from bertsecrets.ablation.settings import BF16, FP32, Precision
 from bertsecrets.attention.modes import PER_TOKEN, ModeNeed, find_mode
-from bertsecrets.data.batch import Batch, over_processes
+from bertsecrets.data.batch import Batch, gathered, over_processes
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device, to_float64
@@ -335,7 +334,7 @@ def screened_sweep(
     record = sweep.take_audit()
     shares = sweep.shares
     sweep.advance(sweep.left)
-    collected = Collected(plan, screened=True).to(engine.device)
+    collected = Collected(plan)
     for share in shares:
         assert share.batch.label_B is not None
         weight_BV = torch.where(sweep.sure_BV(share), 1.0, share.drawn_BV / screening.audit)
@@ -375,11 +374,8 @@ class _Sweep:
 
     def take_pilot(self) -> None:
         """Evaluate every variant on a few random examples, which are the same on any number of processes."""
-        # Integers up to 16 million are exact in float32.
-        indices = CatMetric().to(self.engine.device)
-        for batch in self.batches:
-            indices.update(batch.index_B)
-        everyone = [int(index) for index in indices.compute().flatten().tolist()]
+        mine = [index for batch in self.batches for index in batch.index_B.tolist()]
+        everyone = [index for indices in gathered(mine) for index in indices]
         order = sorted(
             everyone, key=lambda index: (np.random.default_rng([self.screening.seed, index, 1]).random(), index)
         )

@@ -33,11 +33,11 @@ from bertsecrets.callbacks.recorder import (
     OutcomeExamples,
     RecordedStep,
     Recorder,
-    gathered,
     recorded_inputs,
     recorder_of,
 )
 from bertsecrets.callbacks.run_analysis import shows_progress
+from bertsecrets.data.batch import gathered
 from bertsecrets.data.classes import are_unnamed, names_of
 from bertsecrets.data.groups import judged_as_groups
 from bertsecrets.data.module import constant_prediction

@@ -12,13 +12,13 @@ from weakref import WeakKeyDictionary
 import torch
 from lightning_fabric.utilities import move_data_to_device
 from lightning_utilities.core.apply_func import apply_to_collection
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedTokenizerBase
 
 from bertsecrets.ablation.own_outcome import NOT_INPUTS
 from bertsecrets.attention.hooks import eager_execution
-from bertsecrets.data.batch import Batch, BatchSpec, rank_and_world_size
+from bertsecrets.data.batch import Batch, BatchSpec, gathered, rank_and_world_size
 from bertsecrets.data.recorded import EncoderInputs, RecordedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
@@ -205,15 +205,6 @@ REPEATED: Key = (-1,)
 """An example that another one repeats, to give every process as many."""
 
 
-def gathered(content: list[Any]) -> list[list[Any]]:
-    """The lists of all processes."""
-    if not distributed.is_initialized():
-        return [content]
-    lists: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(lists, content)
-    return lists
-
-
 def keys_of(step: RecordedStep, count: int) -> list[Key]:
     """A key for each of the examples of a step.
 
@@ -338,7 +329,7 @@ class OutcomeExamples:
         """Predictions ``[N, C]``, labels ``[N]`` and groups ``[N]`` of all processes, in order; no groups if an example
         has none.
         """
-        mine = [(part.position_B, part.answers_BC, part.label_B, part.group_B) for part in self.scored]
+        mine: list[Any] = [(part.position_B, part.answers_BC, part.label_B, part.group_B) for part in self.scored]
         parts = [part for of_rank in gathered(mine) for part in of_rank]
         position_N, answers_NC, label_N = (torch.cat([part[place] for part in parts]) for place in range(3))
         order_N = position_N.argsort()[int((position_N < 0).sum()) :]

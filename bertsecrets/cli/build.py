@@ -10,7 +10,6 @@ from typing import Any
 import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from pytorch_lightning.accelerators import CPUAccelerator
-from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import ParallelStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -18,17 +17,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from bertsecrets.analysis import Analysis
 from bertsecrets.attention.self_check import check_attention
 from bertsecrets.callbacks.run_analysis import RunAnalysis
-from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
-from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.rows import check_rows
 from bertsecrets.cli.settings import RunSettings
 from bertsecrets.cli.targets import accepted_arguments, build, load_target, make
-from bertsecrets.cli.training_progress import EpochLines, TrainingProgress
+from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.measures.analysis import MeasureAnalysis
 from bertsecrets.models.loading import load_tokenizer, max_positions
-from bertsecrets.results.progress import redraws
 from bertsecrets.results.run import Run
 from bertsecrets.settings import Section
 from bertsecrets.task_heads.labels import CHOICE
@@ -73,16 +69,16 @@ def make_data(settings: RunSettings, tokenizer: PreTrainedTokenizerFast, choosin
     Raises:
         UserError: If a section's value is wrong, or the data are missing.
     """
-    keys = settings.keys
-    data = TaskData.from_config(
-        keys.data,
+    keys, sizes = settings.keys, settings.training
+    data = TaskData(
         settings.task,
+        settings.source,
         tokenizer,
-        settings.training,
-        seed=keys.seed,
-        annotation=keys.annotation,
-        progress=keys.progress,
-        choosing=choosing,
+        sizes["batch_size"],
+        sizes["max_length"],
+        keys.seed,
+        make_annotator(keys.annotation, keys.progress) if keys.annotation.get("pipeline") else None,
+        choosing,
     )
     data.prepare_data()
     data.setup("fit")
@@ -136,27 +132,6 @@ def make_all(group: str, sections: Mapping[str, Section], **offered: Any) -> lis
     ]
 
 
-def make_trainer(
-    settings: RunSettings, callbacks: list[pl.Callback], loggers: list[Logger], folder: Path
-) -> pl.Trainer:
-    """The trainer of ``conf/trainer``.
-
-    Raises:
-        UserError: If a setting does not exist or this machine cannot satisfy it.
-    """
-    # A sweep prints one line for each job.
-    shown = settings.keys.progress and not in_job()
-    progress = TrainingProgress() if redraws() else EpochLines()
-    return _build_trainer(
-        settings,
-        callbacks=[*callbacks, *([progress] if shown else [])],
-        logger=loggers or False,
-        default_root_dir=str(folder),
-        enable_progress_bar=shown,
-        plugins=AtomicCheckpointIO(),
-    )
-
-
 def check_trainer(settings: RunSettings) -> None:
     """Check that the trainer of ``conf/trainer`` can be built on this machine; call it before anything is loaded.
 
@@ -178,7 +153,7 @@ def check_trainer(settings: RunSettings) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trainer = _build_trainer(settings, logger=False, enable_progress_bar=False, enable_checkpointing=False)
+            trainer = build_trainer(settings, logger=False, enable_progress_bar=False, enable_checkpointing=False)
     finally:
         log.setLevel(before)
     if isinstance(trainer.strategy, ParallelStrategy) and trainer.strategy.cluster_environment is not None:
@@ -202,7 +177,12 @@ def _without_srun() -> UserError:
     )
 
 
-def _build_trainer(settings: RunSettings, **arguments: Any) -> pl.Trainer:
+def build_trainer(settings: RunSettings, **arguments: Any) -> pl.Trainer:
+    """The trainer of ``conf/trainer``, with further arguments.
+
+    Raises:
+        UserError: If a setting does not exist or this machine cannot satisfy it.
+    """
     try:
         trainer: pl.Trainer = build(settings.keys.trainer, **arguments)
     except (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError, KeyError) as error:

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, read_write
 from bertsecrets.cli.arguments import parse
 from bertsecrets.cli.composition import check, output_folder
 from bertsecrets.cli.help import help_text
-from bertsecrets.cli.quiet import in_job, quiet_task, raise_task_error, unbroken_output
+from bertsecrets.cli.quiet import in_job, install, unbroken_output
 from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
@@ -144,7 +144,6 @@ def _run_single(invocation: Invocation, command: str, config: DictConfig, folder
         limit_kept_products()
     if folder is None or not is_first_process():
         invocation.run(partial(_perform, command), config)
-        raise_task_error()
         return
     settings = plain(without_hydra(config))
     resume = config.resume is not None
@@ -159,7 +158,6 @@ def _run_single(invocation: Invocation, command: str, config: DictConfig, folder
             print(f"The run in '{displayed(folder)}' is already finished{again}.")  # noqa: T201
             return
         invocation.run(partial(_perform, command), config)
-        raise_task_error()
 
 
 def _judge(config: DictConfig, folders: Sequence[Path]) -> None:
@@ -182,21 +180,21 @@ def _judge(config: DictConfig, folders: Sequence[Path]) -> None:
 
 
 def _perform(command: str, config: DictConfig) -> None:
-    """Call a command's function in Hydra's output folder, keeping its exception for :func:`raise_task_error`."""
-    with quiet_task():
-        # Imported late, so that a mistake on the command line is reported before PyTorch loads.
-        from bertsecrets.cli.build import run_folder
+    """Call a command's function in Hydra's output folder."""
+    install()
+    # Imported late, so that a mistake on the command line is reported before PyTorch loads.
+    from bertsecrets.cli.build import run_folder
 
-        if config.resume is not None:
-            config = resumed(config, run_folder(), HydraConfig.get().overrides.task)
-        module, function = _FUNCTIONS[command]
-        run = getattr(importlib.import_module(module), function)
-        if command == "compare":
-            # Its output folder can be resumed as a run's.
-            with exclusive_run(config, run_folder()):
-                run(config)
-        else:
+    if config.resume is not None:
+        config = resumed(config, run_folder(), HydraConfig.get().overrides.task)
+    module, function = _FUNCTIONS[command]
+    run = getattr(importlib.import_module(module), function)
+    if command == "compare":
+        # Its output folder can be resumed as a run's.
+        with exclusive_run(config, run_folder()):
             run(config)
+    else:
+        run(config)
 
 
 def _start_job(config: DictConfig) -> float | None:

@@ -12,16 +12,17 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
 from torch import Tensor
 
-from bertsecrets.cli.build import make_all, make_trainer
-from bertsecrets.cli.last_checkpoint import RunGuard
+from bertsecrets.cli.build import build_trainer, make_all
+from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO, RunGuard
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
+from bertsecrets.cli.training_progress import EpochLines, TrainingProgress
 from bertsecrets.data.classes import labels_setting
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task
 from bertsecrets.models.checkpoint import OUTPUTS
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.metrics import Predictions, other_classes, set_scores, set_scores_of_statistics
+from bertsecrets.models.metrics import other_classes, set_scores, set_scores_of_statistics
 from bertsecrets.models.spec import BEST, FINAL
 from bertsecrets.present import wandb as tracking
 from bertsecrets.present.console import print_summary
@@ -30,6 +31,7 @@ from bertsecrets.present.wandb import artifact_name
 from bertsecrets.reporting.run_report import RunReport, report_run
 from bertsecrets.results.disabled import named_rows, objective
 from bertsecrets.results.files import write_parquet
+from bertsecrets.results.progress import redraws
 from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import CONFIG_COPY, PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores, SetScores
@@ -40,10 +42,35 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def open_trainer(settings: RunSettings, run: Run, callbacks: Sequence[pl.Callback]) -> Iterator[pl.Trainer]:
-    """Build the trainer of a run; leaving the block ends its loggers, and losing one process ends the others."""
-    loggers = make_all("logger", settings.loggers, run=run, config=settings.config)
-    with closing(loggers), watched(run.folder) as processes:
-        yield make_trainer(settings, [RunGuard(processes), *callbacks], loggers, run.folder)
+    """Build the trainer of a run; leaving the block ends its loggers, and losing one process ends the others.
+
+    Raises:
+        UserError: If a setting does not exist or this machine cannot satisfy it.
+    """
+    loggers: list[Logger] = make_all("logger", settings.loggers, run=run, config=settings.config)
+    # A sweep prints one line for each job.
+    shown = settings.keys.progress and not in_job()
+    progress = TrainingProgress() if redraws() else EpochLines()
+    succeeded = False
+    try:
+        with watched(run.folder) as processes:
+            yield build_trainer(
+                settings,
+                callbacks=[RunGuard(processes), *callbacks, *([progress] if shown else [])],
+                logger=loggers or False,
+                default_root_dir=str(run.folder),
+                enable_progress_bar=shown,
+                plugins=AtomicCheckpointIO(),
+            )
+        succeeded = True
+    finally:
+        # The next job in this process starts its own.
+        for logger in loggers:
+            logger.finalize("success" if succeeded else "failed")
+        # It is imported if a logger of this process started a run.
+        wandb = sys.modules.get("wandb")
+        if wandb is not None and wandb.run is not None:
+            wandb.finish(exit_code=0 if succeeded else 1)
 
 
 def finish(
@@ -72,7 +99,7 @@ def finish(
         # One row per example, so that later tests can be paired by example.
         (run.folder / PREDICTIONS).mkdir(exist_ok=True)
         for name in module.evaluation_names:
-            index_N, logits_NC, label_N = _collected(module, name)
+            index_N, logits_NC, label_N = module.answers[name]
             columns = {"index": index_N.numpy(), "label": label_N.double().numpy()}
             statistics = data.task.head.statistics
             names = statistics or [f"logit_{c}" for c in range(logits_NC.shape[1])]
@@ -113,7 +140,7 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
     if head.statistics:
         answer = ""
         for name in module.evaluation_names:
-            index_N, answer_NF, _ = _collected(module, name)
+            index_N, answer_NF, _ = module.answers[name]
             # As they were evaluated: a sentence may be several windows, and windows may have one answer together.
             example_of = {one.index: one for one in data.evaluation_dataset(name).examples}
             examples = [example_of[index] for index in index_N.tolist()]
@@ -127,7 +154,7 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
     constant = data.constant_prediction()
     for name in module.evaluation_names:
         label_N = data.labels(data.evaluation[name])
-        _, logits_NC, gold_N = _collected(module, name)
+        _, logits_NC, gold_N = module.answers[name]
         notes += _misnamed(module, data.task, head.predictions(logits_NC), gold_N)
         scores = set_scores(logits_NC, gold_N.to(label_N.dtype), data.task, constant)
         # With the loss.
@@ -145,13 +172,6 @@ def _misnamed(module: SequenceClassifier, task: Task, prediction_N: Tensor, labe
     note = f"{other.sentence}; if these are its classes, set {labels_setting(other.outputs)}."
     _log.warning(note)
     return [note]
-
-
-def _collected(module: SequenceClassifier, name: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Index, logits and label of each example of an evaluation set."""
-    predictions = module.predictions[name]
-    assert isinstance(predictions, Predictions)
-    return predictions.collected()
 
 
 def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
@@ -204,19 +224,3 @@ def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
             _log.warning(
                 f"W&B does not know the artifact '{source}' of the fine-tuning run ({error}); sync that run first."
             )
-
-
-@contextmanager
-def closing(loggers: Sequence[Logger]) -> Iterator[None]:
-    """End every logger's run after the block, so that the next job in this process starts its own."""
-    succeeded = False
-    try:
-        yield
-        succeeded = True
-    finally:
-        for logger in loggers:
-            logger.finalize("success" if succeeded else "failed")
-        # It is imported if a logger of this process started a run.
-        wandb = sys.modules.get("wandb")
-        if wandb is not None and wandb.run is not None:
-            wandb.finish(exit_code=0 if succeeded else 1)

@@ -163,22 +163,3 @@ def unbroken_output() -> Iterator[None]:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         sys.stdout, sys.stderr = streams
-
-
-_task_errors: list[Exception] = []
-
-
-@contextmanager
-def quiet_task() -> Iterator[None]:
-    """Run Hydra's task, keeping its exception for :func:`raise_task_error`, so that Hydra prints nothing about it."""
-    install()
-    try:
-        yield
-    except Exception as error:
-        _task_errors.append(error)
-
-
-def raise_task_error() -> None:
-    """Raise the exception of the task that has just ended, if it had one."""
-    if _task_errors:
-        raise _task_errors.pop()

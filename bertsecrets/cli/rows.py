@@ -4,8 +4,6 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from pytorch_lightning.utilities import rank_zero_warn
-
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import RunSettings
 from bertsecrets.data.module import TaskData
@@ -57,8 +55,7 @@ def _compare(data: TaskData, origin: Run) -> None:
     known, place = _read(origin.folder), displayed(origin.folder)
     if known is None:
         if not data.task.demo:
-            _remark(
-                data,
+            data.remark(
                 f"The run in '{place}' has no record of its rows; the present rows may differ from its training rows.",
             )
         return
@@ -73,8 +70,7 @@ def _compare(data: TaskData, origin: Run) -> None:
                     "on the held-out rows, or give other rows with data.eval_path=<file>."
                 )
             if shared := len(set(before.texts) & set(now.texts)):
-                _remark(
-                    data,
+                data.remark(
                     f"{shared:,} of the {len(now.texts):,} distinct texts of '{now.place}' are among the training or "
                     f"held-out rows of the run in '{place}', so scores on them say little about new texts.",
                 )
@@ -85,8 +81,7 @@ def _compare(data: TaskData, origin: Run) -> None:
                 "file with data.eval_path=<file>."
             )
         elif not same and before.place == now.place:
-            _remark(
-                data,
+            data.remark(
                 f"The training rows have changed since the run in '{place}' was trained "
                 f"({_change(split, before, now)}).",
             )
@@ -96,11 +91,6 @@ def _change(split: str, before: Rows, now: Rows) -> str:
     if before.count == now.count:
         return f"split '{split}': other texts or labels in its {now.count:,} rows"
     return f"split '{split}': {before.count:,} rows then, {now.count:,} now"
-
-
-def _remark(data: TaskData, sentence: str) -> None:
-    rank_zero_warn(sentence)
-    data.remarks.append(sentence)
 
 
 def _read(folder: Path) -> dict[str, Rows] | None:

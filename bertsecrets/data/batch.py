@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
@@ -13,6 +13,8 @@ from bertsecrets.data.example import Annotation
 # A measure's module loads no task heads.
 if TYPE_CHECKING:
     from bertsecrets.task_heads.base import TaskHead
+
+_Content = TypeVar("_Content")
 
 _OF_EXAMPLES = ("index_B", "label_B", "group_B")
 """Tensors with an entry for each example; the others have one for each row."""
@@ -177,6 +179,34 @@ def over_processes(value: Tensor, by: distributed.ReduceOp.RedOpType = distribut
     if distributed.is_initialized():
         distributed.all_reduce(value, by)
     return value
+
+
+def gathered(content: _Content) -> list[_Content]:
+    """The content of each process, in the order of their numbers."""
+    if not distributed.is_initialized():
+        return [content]
+    contents: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(contents, content)
+    return contents
+
+
+def whole_set(parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """The tensors of a set's batches on all processes, each as one, in the order of the examples' index, on the CPU.
+
+    Args:
+        parts: The tensors of each batch of this process, with an entry for each example; the index is the first.
+
+    Raises:
+        RuntimeError: If an example occurs more than once.
+    """
+    mine = [torch.cat(tensors).cpu() for tensors in zip(*parts, strict=True)]
+    # A process may have no batch.
+    index_N, *values = (torch.cat(tensors) for tensors in zip(*filter(None, gathered(mine)), strict=True))
+    order_N = index_N.argsort()
+    index_N = index_N[order_N]
+    if bool((index_N.diff() == 0).any()):
+        raise RuntimeError("An example was evaluated more than once; the evaluation sampler must not pad.")
+    return [index_N, *(value[order_N] for value in values)]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Sequence, Sized
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from transformers import PreTrainedTokenizerFast
 
-from bertsecrets.data.annotation import Annotator, make_annotator
+from bertsecrets.data.annotation import Annotator
 from bertsecrets.data.batch import (
     Batch,
     BatchSpec,
@@ -28,7 +28,7 @@ from bertsecrets.data.groups import note_on
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source, text_columns
 from bertsecrets.data.sources.base import ALL, CHOOSING
 from bertsecrets.data.tags import check_scored, note_on_tags, tagged_windows
-from bertsecrets.data.task import Task, Training
+from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit, rows_of, written
 from bertsecrets.data.windows import windows
 from bertsecrets.errors import UserError, choices
@@ -98,31 +98,6 @@ class TaskData(pl.LightningDataModule):
         if choosing is not None:
             self.evaluation[CHOOSING] = CHOOSING
 
-    @classmethod
-    def from_config(
-        cls,
-        data: Mapping[str, Any],
-        task: Task,
-        tokenizer: PreTrainedTokenizerFast,
-        training: Mapping[str, Any],
-        seed: int,
-        annotation: Mapping[str, Any] | None = None,
-        progress: bool = True,
-        choosing: float | None = None,
-    ) -> "TaskData":
-        """The data of the ``data``, ``task.training`` and ``annotation`` sections of the configuration."""
-        sizes = Training.read("task.training", training)
-        return cls(
-            task,
-            SourceConfig.read("data", data),
-            tokenizer,
-            batch_size=sizes.batch_size,
-            max_length=sizes.max_length,
-            seed=seed,
-            annotator=make_annotator(annotation, progress) if annotation and annotation.get("pipeline") else None,
-            choosing=choosing,
-        )
-
     @property
     def evaluation_names(self) -> tuple[str, ...]:
         """Names of the evaluation sets, in the order of ``val_dataloader``."""
@@ -151,9 +126,9 @@ class TaskData(pl.LightningDataModule):
                     self.examples(split)
                     continue
                 self.check_labels(split)
-                self._remark(note_on(self.examples(split), text_columns(self.config, self.task)))
+                self.remark(note_on(self.examples(split), text_columns(self.config, self.task)))
 
-    def _remark(self, note: str | None) -> None:
+    def remark(self, note: str | None) -> None:
         """Warn, once, and keep the sentence, if there is one, for the pages."""
         if note is not None and note not in self.remarks:
             self.remarks.append(note)
@@ -205,7 +180,7 @@ class TaskData(pl.LightningDataModule):
                 longer = sum(count > 1 for count in Counter(one.document for one in cut).values())
                 if len(cut) > len(examples):
                     which = "1 sentence is" if longer == 1 else f"{longer:,} sentences are"
-                    self._remark(
+                    self.remark(
                         f"{which} longer than {key[1]} tokens in split '{split}' and cut between words into windows, "
                         "outside of entities; those of one sentence are judged together."
                     )
@@ -224,7 +199,7 @@ class TaskData(pl.LightningDataModule):
                     "tokens."
                 )
             if encoded.written:
-                self._remark(
+                self.remark(
                     f"{encoded.written:,} of the {len(encoded):,} examples of split '{split}' contain a special "
                     f"token, such as {self.tokenizer.sep_token or self.tokenizer.pad_token}, in their texts; it is "
                     "treated as special, not as a word."
@@ -402,7 +377,7 @@ class TaskData(pl.LightningDataModule):
         if self.task.head.per_word:
             what = f"split '{split}' of task '{self.task.name}'"
             check_scored(examples, self.task.head, self.task.metrics, what)
-            self._remark(note_on_tags(examples, self.task.labels, f"split '{split}'"))
+            self.remark(note_on_tags(examples, self.task.labels, f"split '{split}'"))
 
     def constant_prediction(self) -> float:
         """The constant baseline's prediction: :func:`constant_prediction` of the first evaluation set.

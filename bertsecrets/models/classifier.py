@@ -15,7 +15,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
-from bertsecrets.models.metrics import Predictions, check_metrics, scores
+from bertsecrets.models.metrics import Collected, check_metrics, collected, scores
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.sharding import set_whole, shard
 from bertsecrets.task_heads.base import output_of
@@ -67,7 +67,8 @@ class SequenceClassifier(pl.LightningModule):
         self.record = record or {}
         self.seed = seed
         self.evaluation_names = tuple(evaluation_names)
-        self.predictions = nn.ModuleDict({name: Predictions(task.head) for name in evaluation_names})
+        self.answers: dict[str, Collected] = {}
+        """The examples of each evaluation set, with the answers of the last validation."""
         self.scores: dict[str, dict[str, float]] = {}
         self.head_gates: nn.Module | None = None
         """Gates with which a callback multiplies the heads' outputs; trained if they have parameters, and stored in
@@ -82,6 +83,7 @@ class SequenceClassifier(pl.LightningModule):
         """Step of the last validation during training, whose predictions and scores the module keeps."""
         self.is_scored = False
         """Whether the weights have not changed since that validation, so that its predictions can be reused."""
+        self._parts: dict[str, list[Collected]] = {}
         self._first_bad_step: Tensor | None = None
         self._sharded = False
         freeze(model, optimizer.freeze)
@@ -148,24 +150,15 @@ class SequenceClassifier(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.check_finite()
-        if self.is_scored:
-            return
-        for name in self.evaluation_names:
-            predictions = self.predictions[name]
-            assert isinstance(predictions, Predictions)
-            predictions.reset()
-            # A process without a batch must still take part in gathering.
-            none = torch.zeros(0, device=self.device)
-            predictions.update(none.long(), none.new_zeros(0, self.task.head.width), none.to(self.task.head.label_type))
+        self._parts = {name: [] for name in self.evaluation_names}
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         if not self.task.is_labelled or self.is_scored:
             return
         assert batch.label_B is not None
-        predictions = self.predictions[self.evaluation_names[dataloader_idx]]
-        assert isinstance(predictions, Predictions)
-        answers = batch.head.answers(self._scored(batch), batch.label_B)
-        predictions.update(batch.index_B, answers, self.task.head.outcome_labels(batch.label_B))
+        answers_BC = batch.head.answers(self._scored(batch), batch.label_B).detach().float()
+        label_B = self.task.head.outcome_labels(batch.label_B)
+        self._parts[self.evaluation_names[dataloader_idx]].append((batch.index_B, answers_BC, label_B))
 
     def on_validation_epoch_end(self) -> None:
         if self.is_scored:
@@ -175,11 +168,10 @@ class SequenceClassifier(pl.LightningModule):
         if not self.task.is_labelled:
             return
         for name in self.evaluation_names:
-            predictions = self.predictions[name]
-            assert isinstance(predictions, Predictions)
-            _, logits_NC, label_N = predictions.collected()
-            label_N = label_N.to(self.task.head.label_type)
             head = self.task.head
+            self.answers[name] = collected(self._parts.pop(name), head)
+            _, logits_NC, label_N = self.answers[name]
+            label_N = label_N.to(head.label_type)
             loss = float(logits_NC[:, 0].mean() if head.statistics else head.loss(logits_NC, label_N))
             self.scores[name] = {**scores(logits_NC, label_N, self.task), "loss": loss}
             for metric, value in self.scores[name].items():

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import binomtest, rankdata
 from torch import Tensor
-from torch.nn import Module
-from torchmetrics import Metric
 
-from bertsecrets.data.batch import Batch
+from bertsecrets.data.batch import Batch, whole_set
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Autocast
@@ -180,53 +178,20 @@ def set_scores(logits_NC: Tensor, label_N: Tensor, task: Task, constant: float) 
     return SetScores(len(label_N), scores(logits_NC, label_N, task), scores(constant_N1, label_N, task), p_constant)
 
 
-class Predictions(Metric):
-    """Collects the logits of an evaluation set over batches and processes, each example once."""
+Collected = tuple[Tensor, Tensor, Tensor]
+"""Index ``[N]``, answers ``[N, C]`` and label ``[N]`` of the examples of an evaluation set."""
 
-    full_state_update = False
-    index: list[Tensor]
-    logits: list[Tensor]
-    labels: list[Tensor]
 
-    def __init__(self, head: TaskHead = SEQUENCE) -> None:
-        super().__init__()
-        self.head = head
-        for name in ("index", "logits", "labels"):
-            self.add_state(name, [], dist_reduce_fx="cat")
+def collected(parts: Sequence[Collected], head: TaskHead = SEQUENCE) -> Collected:
+    """All examples of an evaluation set, each once, in the order of their index, on the CPU.
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Module:
-        # precision=bf16-true converts the whole module again for the last validation, which reads these float32
-        # numbers.
-        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), exclude_state)
-
-    def update(self, index_B: Tensor, logits_BC: Tensor, label_B: Tensor) -> None:
-        """Add a batch; logits are kept as float32."""
-        self.index.append(index_B)
-        self.logits.append(logits_BC.detach().float())
-        self.labels.append(label_B)
-
-    def compute(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Example indices ``[N]`` in ascending order, logits ``[N, C]`` and labels ``[N]``, on the CPU.
-
-        Raises:
-            RuntimeError: If an example occurs more than once.
-        """
-        index_N, logits_NC, label_N = (
-            torch.cat(value) if isinstance(value, list) else value for value in (self.index, self.logits, self.labels)
-        )
-        order_N = index_N.argsort()
-        index_N = index_N[order_N].cpu()
-        if bool((index_N.diff() == 0).any()):
-            raise RuntimeError("An example was evaluated more than once; the evaluation sampler must not pad.")
-        return index_N, logits_NC[order_N].cpu(), label_N[order_N].cpu()
-
-    def collected(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The result of :meth:`compute`, one for each example, with all dimensions even for a single one."""
-        index_N, logits_NC, label_N = self.compute()
-        # torchmetrics removes the dimensions of a tensor with one element.
-        count = index_N.numel()
-        row_M, label_M, logits_M1C = self.head.merged(label_N.view(count), logits_NC.view(count, 1, -1))
-        return index_N.view(count)[row_M], logits_M1C[:, 0], label_M
+    Args:
+        parts: Those of each batch of this process.
+        head: The head whose answers they are; windows of a long text have one answer together.
+    """
+    index_N, answer_NC, label_N = whole_set(parts)
+    row_M, label_M, answer_M1C = head.merged(label_N, answer_NC[:, None])
+    return index_N[row_M], answer_M1C[:, 0], label_M
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.analysis import Context, find
 from bertsecrets.data.example import Example
 from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.measures.one_head import FEWEST, Attending, OneHead, TokenPair
@@ -104,7 +105,8 @@ def _load(run: Run) -> tuple[nn.Module, TaskData]:
             )
     task, spec = task_from_config(config["task"]), ModelSpec.read("model", config["model"])
     tokenizer = load_tokenizer(spec)
-    data = TaskData.from_config(config["data"], task, tokenizer, config["task"]["training"], config["seed"])
+    rows, sizes = SourceConfig.read("data", config["data"]), config["task"]["training"]
+    data = TaskData(task, rows, tokenizer, sizes["batch_size"], sizes["max_length"], config["seed"])
     data.prepare_data()
     return load_checkpoint(find_checkpoint(source, spec.revision), task, spec).model, data
 

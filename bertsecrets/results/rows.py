@@ -152,8 +152,8 @@ def _of_run(path: Path, run: str, columns: Sequence[str] | None = None) -> pa.Ta
     return table
 
 
-def last_moment(folder: Path, experiment: str, run: str, stages: Sequence[str]) -> tuple[str, int] | None:
-    """The stage and step of an experiment's last rows, in the first given stage that has rows; None without any.
+def moments(folder: Path, experiment: str, run: str) -> set[tuple[str, int]]:
+    """The stages and steps of an experiment's rows of any kind.
 
     Raises:
         RecordError: If a file cannot be read, or belongs to another run.
@@ -161,14 +161,12 @@ def last_moment(folder: Path, experiment: str, run: str, stages: Sequence[str]) 
     kinds = sorted(path.stem.partition(".")[2] for path in (folder / FINDINGS).glob(f"{experiment}.*.parquet"))
     # Some kinds have a row per pair of heads, whose numbers are not needed here.
     tables = [_of_run(rows_path(folder, experiment, kind), run, ("run", "stage", "step")) for kind in kinds]
-    moments = {
+    return {
         (line["stage"], line["step"])
         for table in tables
         if table is not None
         for line in table.group_by(["stage", "step"]).aggregate([]).to_pylist()
     }
-    of_stages = ([step for of_stage, step in moments if of_stage == stage] for stage in stages)
-    return next(((stage, max(steps)) for stage, steps in zip(stages, of_stages, strict=True) if steps), None)
 
 
 def read_lines(folder: Path, experiment: str, kind: str, run: str) -> list[tuple[Identity, dict[str, Any]]]:

@@ -3,13 +3,14 @@
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
@@ -142,16 +143,15 @@ class Run:
         Raises:
             UserError: If it is missing or cannot be read.
         """
-        content = OmegaConf.to_container(read_config(self.folder), resolve=False)
-        assert isinstance(content, dict)
+        content = _recorded(self.folder)
         trained = content.get("trained")
         if isinstance(trained, dict) and isinstance(trained.get("from_here"), str):
             moved = (self.folder / trained["from_here"]).resolve()
             if not Path(str(trained.get("folder"))).is_dir() and (moved / CONFIG_COPY).is_file():
-                found = read_config(moved)
+                found = _recorded(moved)
                 if all(found.get(key) == trained.get(key) for key in ("name", "init", "seed")):
                     trained["folder"] = str(moved)
-        return {str(key): value for key, value in content.items()}
+        return content
 
     @property
     def foreign(self) -> str | None:
@@ -321,30 +321,34 @@ def read_config(folder: Path) -> DictConfig:
     Raises:
         UserError: If it cannot be read, or is empty.
     """
+    return OmegaConf.create(_recorded(folder))
+
+
+def _recorded(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG_COPY
     try:
-        config = _parsed(path.read_text("utf-8")).copy()
+        content = _parsed(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = (
             error.strerror if isinstance(error, OSError) else (str(error).splitlines() or [type(error).__name__])[0]
         )
         raise UserError(f"'{path}' cannot be read ({reason}); run it again in another folder.") from error
-    if not isinstance(config, DictConfig) or not config:
+    if not isinstance(content, dict) or not content:
         raise UserError(f"'{path}' has no configuration; run it again in another folder.")
-    foreign = _not_plain(OmegaConf.to_container(config, resolve=False))
+    foreign = _not_plain(content)
     if foreign is not None:
         raise UserError(
             f"'{path}' has {foreign}, which a run never writes, so it was edited or made by another program; run it "
             "again in another folder."
         )
-    return config
+    return {str(key): deepcopy(value) for key, value in content.items()}
 
 
 @cache
-def _parsed(text: str) -> DictConfig | ListConfig:
-    """Cached, because a page reads a run's configuration hundreds of times."""
+def _parsed(text: str) -> Any:
+    """Cached, because a page reads a run's configuration many times."""
     check_yaml(text)
-    return OmegaConf.create(text)
+    return OmegaConf.to_container(OmegaConf.create(text), resolve=False)
 
 
 def _not_plain(content: Any, key: str = "") -> str | None:

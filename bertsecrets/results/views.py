@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bertsecrets.grid import Column
-from bertsecrets.results.rows import Row, as_rows, kind_name, last_moment, read_lines, rows_path
+from bertsecrets.results.rows import Row, as_rows, kind_name, moments, read_lines, rows_path
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
 from bertsecrets.results.table import HeadTable
 from bertsecrets.statistics.corrections import LEVEL as LEVEL
@@ -202,12 +202,18 @@ class MeasureView:
             RecordError: If their file cannot be read, or belongs to another run.
         """
         stages = (self.stage,) if self.stage in (INITIAL, RANDOM) else (CHECKPOINT, TRAINING)
-        # The last step over all kinds: a kind may have rows only at earlier steps, which do not count.
-        last = last_moment(self.run.folder, self.name, self.run.name, stages)
-        if last is None:
+        present = {stage for stage, _ in self._moments}
+        stage = next((stage for stage in stages if stage in present), None)
+        if stage is None:
             return []
+        # The last step over all kinds: a kind may have rows only at earlier steps, which do not count.
+        last = max(moment for moment in self._moments if moment[0] == stage)
         lines = read_lines(self.run.folder, self.name, kind, self.run.name)
         return [line for identity, line in lines if (identity.stage, identity.step) == last]
+
+    @cached_property
+    def _moments(self) -> set[tuple[str, int]]:
+        return moments(self.run.folder, self.name, self.run.name)
 
     def found(self, kind: type[Row]) -> list[Row]:
         """:meth:`lines` as rows.

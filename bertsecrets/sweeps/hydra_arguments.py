@@ -7,6 +7,7 @@ from argparse import ArgumentError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -97,7 +98,7 @@ class Invocation:
         """The command line in the order that Hydra accepts: options before settings."""
         return [*self.options, *self.overrides]
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Override]:
         """The parsed settings by key; the last one if a key is repeated.
 
@@ -122,10 +123,7 @@ class Invocation:
         return compose(self.config_name, overrides=overrides, return_hydra_config=True)
 
     def run(self, job: Callable[[DictConfig], object], config: DictConfig) -> None:
-        """Run a function on a configuration of :meth:`compose`, as Hydra runs a single job.
-
-        ``job`` must keep its exceptions, or Hydra would print a line about them.
-        """
+        """Run a function on a configuration of :meth:`compose`, as Hydra runs a single job, but with its exceptions."""
         with read_write(config.hydra):
             config.hydra.mode = RunMode.RUN
         with self.hydra():
@@ -134,6 +132,9 @@ class Invocation:
             callbacks.on_run_start(config=config, config_name=self.config_name)
             ended = run_job(job, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
             callbacks.on_run_end(config=config, config_name=self.config_name, job_return=ended)
+        # Its property would print a line about the exception.
+        if isinstance(error := ended._return_value, Exception):
+            raise error
 
 
 def parse_arguments(arguments: Sequence[str], config_dir: Path, config_name: str) -> Invocation | None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from bertsecrets.cli import quiet
-from bertsecrets.cli.quiet import Line, install, quiet_task, raise_task_error
-from bertsecrets.errors import UserError
+from bertsecrets.cli.quiet import Line, install
 
 
 @pytest.fixture
@@ -92,14 +91,6 @@ def test_a_log_file_keeps_every_line_whatever_the_locale(tmp_path: Path) -> None
         root.removeHandler(handler)
         handler.close()
     assert (tmp_path / "train.log").read_text("utf-8") == "changes by \N{MINUS SIGN}1.0\n"
-
-
-def test_an_error_passes_hydra_without_its_comment_and_is_raised_behind_it() -> None:
-    with quiet_task():
-        raise UserError("The data are missing.")
-    with pytest.raises(UserError, match="The data are missing"):
-        raise_task_error()
-    raise_task_error()
 
 
 def test_a_closed_pipe_does_not_end_the_work(tmp_path: Path) -> None:

@@ -158,13 +158,11 @@ def test_every_file_of_conf_data_makes_a_module(path: Path, root: Path) -> None:
     assert isinstance(content, dict)
     if path.stem in ("tsv", "conllu", "coreference", "squad"):
         content["root"] = str(root)
-    training = {"batch_size": 4, "max_length": 16, "learning_rate": 1e-4, "max_epochs": 1}
     chosen = task(name)
     if path.stem in FILES:
         content["path"] = str(root / "reviews.csv")
         chosen = chosen.model_copy(update={"table": TableLayout(texts=("a", "b"), label="same")})
-    data = TaskData.from_config({str(k): v for k, v in content.items()}, chosen, wordpiece(), training, seed=3)
-    assert (data.batch_size, data.max_length, data.seed) == (4, 16, 3)
+    data = TaskData(chosen, SourceConfig.read("data", content), wordpiece())
     assert data.config.source == path.stem
 
 

@@ -19,7 +19,7 @@ from bertsecrets.cli.finish import _misnamed
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import OUTPUTS
-from bertsecrets.models.metrics import Predictions, better_order, check_metrics, scores
+from bertsecrets.models.metrics import better_order, check_metrics, collected, scores
 
 BINARY = Task(name="b", metrics=("accuracy", "f1", "macro_f1", "matthews"), texts=1, labels=("no", "yes"))
 THREE = Task(name="t", metrics=("accuracy", "macro_f1", "matthews"), texts=1, labels=("a", "b", "c"))
@@ -62,17 +62,16 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int, int,
         assert scores(torch.zeros(len(gold), 1), torch.tensor(gold), RANKED)["auc"] == 0.5
 
 
-def test_predictions_come_back_in_order_and_never_twice() -> None:
-    predictions = Predictions()
-    predictions.update(torch.tensor([3, 0]), torch.tensor([[3.0, 0], [0, 1]]), torch.tensor([1, 0]))
-    predictions.update(torch.tensor([1]), torch.tensor([[5.0, 6]]), torch.tensor([1]))
-    index, logits, labels = predictions.compute()
+def test_examples_come_back_in_order_and_never_twice() -> None:
+    parts = [(torch.tensor([3, 0]), torch.tensor([[3.0, 0], [0, 1]]), torch.tensor([1, 0]))]
+    parts.append((torch.tensor([1]), torch.tensor([[5.0, 6]]), torch.tensor([1])))
+    index, logits, labels = collected(parts)
     assert index.tolist() == [0, 1, 3]
     assert BINARY.head.predictions(logits).tolist() == [1, 1, 0]
     assert labels.tolist() == [0, 1, 1]
-    predictions.update(torch.tensor([1]), torch.zeros(1, 2), torch.tensor([0]))
+    parts.append((torch.tensor([1]), torch.zeros(1, 2), torch.tensor([0])))
     with pytest.raises(RuntimeError, match="more than once"):
-        predictions.compute()
+        collected(parts)
 
 
 @pytest.mark.parametrize(
@@ -139,15 +138,3 @@ def test_outputs_of_somebody_elses_model_in_another_order_are_warned_of() -> Non
     assert warnings(outputs, gold_N) == warnings({}, (gold_N + 1) % 3) == []
     # Four of six examples are no evidence.
     assert better_order(torch.tensor([1, 1, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 0, 1]), 2) is None
-
-
-def test_half_precision_of_the_module_leaves_collected_predictions_alone() -> None:
-    module = torch.nn.ModuleDict({"weights": torch.nn.Linear(1, 1), "val": Predictions()})
-    predictions = module["val"]
-    predictions.update(torch.tensor([1, 0]), torch.tensor([[0.1234567], [3.1415927]]), torch.tensor([3.8, 1.2]))
-    module.to(torch.bfloat16)
-    index_N, logits_NC, label_N = predictions.collected()
-    assert module["weights"].weight.dtype == torch.bfloat16
-    assert index_N.tolist() == [0, 1]
-    assert torch.equal(logits_NC, torch.tensor([[3.1415927], [0.1234567]]))
-    assert torch.equal(label_N, torch.tensor([1.2, 3.8]))

@@ -17,7 +17,7 @@ from bertsecrets.results.rows import (
     arrow_schema,
     as_rows,
     key_fields,
-    last_moment,
+    moments,
     read_lines,
     rows_path,
     write_rows,
@@ -107,7 +107,7 @@ def test_rows_of_kinds_that_were_not_found_again_go(tmp_path: Path) -> None:
     write_rows(tmp_path, "toy", IDENTITY, [])
     assert read(tmp_path) == []
     assert others(tmp_path) == [("zero", 3, "initial")]
-    assert last_moment(tmp_path, "toy", "run", ["checkpoint", "initial"]) == ("initial", 0)
+    assert moments(tmp_path, "toy", "run") == {("initial", 0)}
 
 
 def test_keys_are_texts_and_flags_and_the_numbers_that_a_class_names(tmp_path: Path) -> None:

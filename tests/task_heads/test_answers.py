@@ -33,7 +33,7 @@ from bertsecrets.data.sources.questions import DemoQuestions
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.models.metrics import Predictions, scores
+from bertsecrets.models.metrics import collected, scores
 from bertsecrets.task_heads.answers import LONGEST_ANSWER, AnswerHead, Passage, best_spans
 from bertsecrets.task_heads.labels import Answers
 
@@ -271,15 +271,15 @@ def test_an_evaluation_counts_each_question_once() -> None:
     ]
     assert any(len(windows) > 1 for windows in rows)
     assert example_lengths(split) == [*map(sum, rows)]
-    collected = Predictions(TASK.head)
+    parts = []
     for position in range(len(split)):
         batch = split[[position]]
         assert batch.label_B is not None
         with torch.no_grad():
             output = model(**batch.inputs())
         answers = batch.answers(torch.stack([output.start_logits, output.end_logits], -1))
-        collected.update(batch.index_B, answers, batch.head.outcome_labels(batch.label_B))
-    index_N, answer_NF, label_N = collected.collected()
+        parts.append((batch.index_B, answers, batch.head.outcome_labels(batch.label_B)))
+    index_N, answer_NF, label_N = collected(parts, TASK.head)
     assert index_N.tolist() == list(range(9))
     # Runs on other questions of the same numbers are told apart by these.
     assert len({(example.texts[1], example.label) for example in examples}) == len({*label_N.tolist()})

@@ -1,6 +1,5 @@
 """The adapters of families of models; a new family of this package is a class in one of these files."""
 
-import functools
 import inspect
 from typing import Any
 
@@ -70,17 +69,12 @@ def find_family(model_type: str) -> Family | None:
     if model_type not in offers("families"):
         return FAMILIES.get(model_type)
     if model_type in FAMILIES:
-        _say_left_out(model_type)
+        # Warns, once.
+        free_names("families", (model_type,))
         return FAMILIES[model_type]
     kind = load_offer("families", model_type)
     point = offers("families")[model_type]
     return None if kind is None else _checked(kind, f"The entry point {point.group} '{model_type}' names {point.value}")
-
-
-@functools.cache
-def _say_left_out(model_type: str) -> None:
-    """Warn once that a package's family is not used because this package already has one for its model type."""
-    free_names("families", (model_type,))
 
 
 def _checked(kind: Any, origin: str) -> Family:
