@@ -25,6 +25,7 @@ from transformers import (
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from bertsecrets.data.batch import Batch
+from bertsecrets.models.encoder import describe
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 3, 4, 32, 97
 
@@ -145,6 +146,20 @@ def tiny_batch(lengths: tuple[int, ...] = (11, 7, 4), pad: int = 0, pad_id: int 
         ids_BS[row, :length] = torch.randint(5, VOCABULARY, (length,), generator=generator)
         mask_BS[row, :length] = 1
     return {"input_ids": ids_BS, "attention_mask": mask_BS}
+
+
+def heads_outputs(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Outputs of all heads ``[B, S, H, d]`` by layer: the inputs of the output projections, kept by hooks."""
+    outputs: list[torch.Tensor] = []
+    handles = [
+        site.projection.register_forward_pre_hook(lambda module, args: outputs.append(args[0]))
+        for site in describe(model).distinct_sites
+    ]
+    with torch.no_grad():
+        model(**batch)
+    for handle in handles:
+        handle.remove()
+    return [output.unflatten(-1, (HEADS, -1)) for output in outputs]
 
 
 def batch_of(

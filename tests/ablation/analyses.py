@@ -1,4 +1,4 @@
-"""An analysis of a tiny model on a few examples, without a trainer."""
+"""An analysis of a tiny model on a few examples, without a trainer, and what rows of a judged sweep share."""
 
 from pathlib import Path
 
@@ -11,6 +11,15 @@ from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.views import MeasureView
 
 CLASSES = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
+
+JUDGED = {
+    "metric": "accuracy",
+    "margin": 0.01,
+    "level": 0.95,
+    "correction": "family_wise",
+    "false_discovery_rate": 0.05,
+    "sweep": "exact",
+}
 
 
 def analysed(analysis: Analysis, model: nn.Module, split: EncodedSplit, folder: Path) -> MeasureView:

@@ -47,7 +47,7 @@ def test_blocked_attention_equals_the_librarys_own_mask(direction: str) -> None:
         inputs = {**batch.inputs(), "attention_mask": mask_B1QK}
         expected_BC = model(**inputs).logits
         clean_BC = model(**batch.inputs()).logits
-    logits_BC = blocked_answers(describe(model), batch, SEP, direction)  # type: ignore[arg-type]
+    logits_BC = blocked_answers(describe(model), batch, SEP, direction)
     assert (logits_BC - expected_BC).abs().max() < 1e-5
     assert (logits_BC - clean_BC).abs().max() > 1e-4
 

@@ -22,7 +22,6 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import evaluating
-from bertsecrets.reporting.overview import DisabledHeads, together_in_words
 from bertsecrets.results.captures import read_telling, write_telling
 from bertsecrets.results.run import Run
 
@@ -58,17 +57,11 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     make_run(tmp_path / "run", delta_LH=np.zeros((LAYERS, HEADS)), dispensable_LH=spared_LH)
     run = Run.open(tmp_path / "run")
     outcomes.write(run.folder / "ablation" / "training-00000009-uniform.safetensors", DEMO)
-    disabled = DisabledHeads.of(run)
-    assert disabled is not None
-    assert together_in_words(disabled) == []
-
+    rows = run.ablation_table().rows()
     settings = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100})
     with evaluating(model), torch.no_grad():
-        closer, telling = look_closer(
-            Context.of_data(model, data, output=run), outcomes, settings, run.ablation_table().rows()
-        )
-    row = disabled.any_row
-    run.write_rows(ABLATION, row["stage"], row["step"], closer)
+        closer, telling = look_closer(Context.of_data(model, data, output=run), outcomes, settings, rows)
+    run.write_rows(ABLATION, rows[0]["stage"], rows[0]["step"], closer)
     write_telling(run.folder / "ablation", telling)
 
     together = next(row for row in found(run, Together) if row.metric == "accuracy")
@@ -77,14 +70,6 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     assert together.score == pytest.approx(right)
     assert together.change.value == pytest.approx(right - before)
     assert together.change.low <= together.change.value <= together.change.high
-    disabled = DisabledHeads.of(run)
-    assert disabled is not None
-    # One at a time they change nothing.
-    change = 100 * together.change.value
-    cost = f" {-change:.1f} point" if change < 0 else "and nothing together."
-    assert cost in disabled.title()
-    (sentence,) = together_in_words(disabled)
-    assert sentence.startswith(f"Without all 2 heads that can be spared, accuracy is {right:.3f}, ")
 
     telling = read_telling(run.folder / "ablation")
     assert set(telling) == set(changed)

@@ -119,15 +119,6 @@ def test_modernbert_pools_either_way(pooling: str) -> None:
     torch.testing.assert_close(logits_BVC, one_by_one(model, plan, batch, means_LHd), atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("padding", [7, 64])
-def test_padding_changes_nothing(padding: int) -> None:
-    model = tiny_model("bert").double()
-    plan = whole_plan("uniform", 3)
-    _, short_BVC = Engine(model, plan).run(tiny_batch())
-    _, long_BVC = Engine(model, plan).run(tiny_batch(pad=padding))
-    torch.testing.assert_close(long_BVC, short_BVC, atol=1e-10, rtol=0)
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), min_size=1, max_size=12),
     st.integers(1, 200),

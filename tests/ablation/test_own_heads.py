@@ -53,7 +53,7 @@ class OfTwoLayers(MeanPooled):
 class Unpacking(MeanPooled):
     """A forward of the days of tuples, which would fail if its encoder named its outputs."""
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Any) -> tuple[Tensor]:  # type: ignore[override]
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Any) -> tuple[Tensor]:
         hidden_BSD, _ = self.bert(input_ids, attention_mask=attention_mask, **inputs)
         return (self.classifier(mean_of(hidden_BSD, attention_mask)),)
 
@@ -66,7 +66,7 @@ class Headed(BertModel):
         self.answer = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def forward(self, **inputs: Any) -> SequenceClassifierOutput:  # type: ignore[override]
+    def forward(self, **inputs: Any) -> SequenceClassifierOutput:
         return SequenceClassifierOutput(logits=self.answer(super().forward(**inputs).last_hidden_state[:, 0]))
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ablation.analyses import JUDGED
 from scipy import stats
 
 from bertsecrets.ablation.planner import (
@@ -47,17 +48,7 @@ def predictions(lost_V: Array, won_V: Array, count: int) -> tuple[Array, Array, 
 
 
 def swept(verdicts: tuple[str, ...], label_N: Array, clean_N: Array, prediction_VN: Array, **other: object) -> RunSweep:
-    row = {
-        "metric": "accuracy",
-        "margin": 0.01,
-        "level": 0.95,
-        "correction": "family_wise",
-        "false_discovery_rate": 0.05,
-        "sweep": "exact",
-        "low": -0.01,
-        "high": 0.01,
-        "p_value": 1.0,
-    }
+    row = {**JUDGED, "low": -0.01, "high": 0.01, "p_value": 1.0}
     rows = [{**row, "verdict": verdict, "layer": v // 4, "head": v % 4, **other} for v, verdict in enumerate(verdicts)]
     return RunSweep(label_N, clean_N, prediction_VN, name="run", rows=rows, index_N=np.arange(len(label_N)))
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import metric_value
-from scipy.stats import pearsonr, rankdata
+from scipy.stats import pearsonr
 
-from bertsecrets.ablation.predictions import find_metric, influences, largest_flip, weighted_ranks, weighted_scores
+from bertsecrets.ablation.predictions import find_metric, influences, largest_flip, weighted_scores
 from bertsecrets.errors import UserError
 from bertsecrets.task_heads import METRICS
 
@@ -45,13 +45,6 @@ def test_numbers_far_from_zero_keep_their_digits() -> None:
     prediction_N = 1e6 + generator.normal(size=200) + label_N - 1e6
     result = weighted_scores(METRICS["pearson"], label_N, prediction_N[None], np.ones((1, 200)))[0, 0]
     assert result == pytest.approx(pearsonr(prediction_N, label_N).statistic, abs=1e-9)
-
-
-def test_weighted_ranks_are_midranks() -> None:
-    value_N, weight_N = np.array([2.0, 1.0, 2.0, 5.0]), np.array([1.0, 3.0, 2.0, 1.0])
-    expected = rankdata(np.repeat(value_N, weight_N.astype(int)))
-    result = np.repeat(weighted_ranks(value_N, weight_N[None])[0], weight_N.astype(int))
-    np.testing.assert_allclose(result - result.mean(), expected - expected.mean())
 
 
 def test_unknown_metric() -> None:

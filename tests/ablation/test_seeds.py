@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ablation.analyses import JUDGED
 from references import metric_value
 from reporting.finished_runs import make_run
-from scipy.stats import binom, binomtest
+from scipy.stats import binom
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.seeds import RunSweep, effects, judge_over_seeds, over_seeds, read_sweep
+from bertsecrets.ablation.significance import mcnemar_exact
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.present.disabling_compared import compare_effects
@@ -40,22 +42,16 @@ def sweep(name: str, harm: list[float], seed: int, count: int = 800, **settings:
     lost_V, won_V = (
         (((clean_N == label_N) == right) & ((prediction_VN == label_N) != right)).sum(axis=1) for right in (True, False)
     )
+    p_V = mcnemar_exact(lost_V, won_V)
     low_V, high_V = paired_proportions(lost_V, won_V, count)(np.full(len(harm), 0.025))
     rows: list[dict[str, Any]] = [
         {
-            "metric": "accuracy",
-            "sweep": "all",
-            "level": 0.95,
-            "false_discovery_rate": 0.05,
-            "correction": "family_wise",
-            "margin": 0.01,
+            **JUDGED,
             "layer": 0,
             "head": v,
             "low": low_V[v],
             "high": high_V[v],
-            "p_value": binomtest(min(lost_V[v], won_V[v]), lost_V[v] + won_V[v]).pvalue
-            if lost_V[v] + won_V[v]
-            else 1.0,
+            "p_value": p_V[v],
             "verdict": "needed" if harm[v] >= 0.1 else "inconclusive",
             **settings,
         }
@@ -224,25 +220,17 @@ def kept_runs(folder: Path, examples: list[int]) -> list[MeasureView]:
 def test_sweeps_are_read_from_run_folders(tmp_path: Path) -> None:
     views = kept_runs(tmp_path, [20, 20, 20])
     read = read_sweep(views[1], "head")
-    assert read is not None
     assert read.label_N.tolist() == [0, 1] * 10
     assert (read.prediction_VN != read.clean_N).sum(-1).tolist() == [5, 0]
     judged = over_seeds(Replicates(views), "head")
-    assert judged is not None
     assert judged.effects.delta.tolist() == pytest.approx([-5 / 20, 0.0])
     assert judged.single == (("needed", "inconclusive"),) * 3
     effect = effects(Replicates(views), "head")
-    assert effect is not None
     assert effect.judged
     assert effect.needed_LH.tolist() == [[True, False]]
     assert over_seeds(Replicates(views[:1]), "head") is None
     assert over_seeds(Replicates(views), "layer") is None
     section = compare_effects(Comparison({"a": Replicates(views)}))
-    assert section is not None
-    assert section.findings == [
-        "Over seeds and examples, 1 of 2 heads is needed, 0 can be spared; 1 has no verdict. In all of these "
-        "seeds 1 is needed, in most 1, in one at least 1; 0, 0 and 0 can be spared."
-    ]
     assert section.tables[0].rows == [
         ["a", "3", "needed", "1", "1", "1", "1"],
         ["a", "3", "can be spared", "0", "0", "0", "0"],
@@ -253,13 +241,7 @@ def test_sweeps_are_read_from_run_folders(tmp_path: Path) -> None:
 def test_seeds_with_other_examples_are_a_sentence_on_the_page(tmp_path: Path) -> None:
     views = kept_runs(tmp_path, [20, 24])
     section = compare_effects(Comparison({"a": Replicates(views)}))
-    assert section is not None
-    (note,) = [text for text in section.findings if "different examples" in text]
-    assert note.endswith(
-        "disabled heads on different examples (20 and 24), so their seeds cannot be combined; repeat one of them with "
-        "the examples of the other."
-    )
+    assert any("different examples (20 and 24)" in text for text in section.findings)
     effect = effects(Replicates(views), "head")
-    assert effect is not None
     assert not effect.judged
     assert not effect.needed_LH.any()

@@ -45,7 +45,7 @@ def embedding(encoder: PreTrainedModel, text: str, pooling: str) -> np.ndarray:
     """One sentence without padding, pooled by hand."""
     ids = wordpiece()(text, return_tensors="pt")["input_ids"]
     hidden_SD = encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0].double().numpy()
-    return {  # type: ignore[no-any-return]
+    return {
         "cls": hidden_SD[0],
         "mean": hidden_SD.sum(0) / len(hidden_SD),
         "max": hidden_SD.max(0),
@@ -75,14 +75,14 @@ def cosines(encoder: PreTrainedModel, pooling: str) -> list[float]:
 def test_equals_every_sentence_by_itself(family: str, pooling: Pooling, mode: str) -> None:
     encoder = encoder_of(family)
     layers = encoder.config.num_hidden_layers
-    plan = Plan(mode, layers, HEADS, (*every_head(layers, HEADS, [0, layers - 1]), *every_layer(layers, HEADS)))  # type: ignore[arg-type]
+    plan = Plan(mode, layers, HEADS, (*every_head(layers, HEADS, [0, layers - 1]), *every_layer(layers, HEADS)))
     examples = [Example(i, pair, GOLD[i]) for i, pair in enumerate(PAIRS)]
     split = EncodedSplit(examples, wordpiece(), 32, head=SIMILARITY)
     batch = split[range(len(PAIRS))]
     clean_B1, cosine_BV1 = Engine(SentenceEmbedder(encoder, pooling).eval(), plan).run(batch.inputs(), head=batch.head)
     assert clean_B1[:, 0].tolist() == pytest.approx(cosines(encoder, pooling), abs=1e-5)
     for index, variant in enumerate(plan.variants):
-        with override(encoder, [HeadEdit(layer, head, mode) for layer, head in variant.heads]):  # type: ignore[arg-type]
+        with override(encoder, [HeadEdit(layer, head, mode) for layer, head in variant.heads]):
             expected = cosines(encoder, pooling)
         assert cosine_BV1[:, index, 0].tolist() == pytest.approx(expected, abs=1e-5)
         assert np.abs(np.subtract(expected, clean_B1[:, 0].numpy())).max() > 1e-4

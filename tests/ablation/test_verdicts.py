@@ -43,30 +43,20 @@ def draw(metric: str, count: int, generator: np.random.Generator) -> Draw:
     return label_N, clean_N, np.where(flipped_N, 1 - clean_N, clean_N)
 
 
-def useless_heads(
-    metric: str, simulations: int, *, shared: bool, count: int = 400, flips: float = 0.05
-) -> tuple[float, ...]:
-    """Sweeps of 72 heads that change nothing but at random: how often limits hold, and how often any head is called a
-    loss.
+def useless_heads(metric: str, simulations: int, *, shared: bool) -> tuple[float, ...]:
+    """Of sweeps of 72 heads that change nothing but at random, the shares in which all simultaneous limits hold 0, in
+    which those of the head with the largest loss do, in which its limits by itself do, and in which any head is called
+    a loss.
 
-    Args:
-        metric: The metric.
-        simulations: Number of simulated sweeps.
-        shared: Whether the heads flip the same fragile fifth of the examples, else any.
-        count: Number of examples.
-        flips: Share of examples that a head flips, and that the unedited model flips.
-
-    Returns:
-        Shares of sweeps in which all simultaneous limits hold 0, in which those of the head with the largest loss do,
-        in which its limits by itself do, and in which a family-wise p-value is at most 0.05.
+    The heads flip the same fragile fifth of the examples (``shared``), or any.
     """
-    hits = np.zeros(4)
+    hits, count = np.zeros(4), 400
     for simulation in range(simulations):
-        generator = np.random.default_rng([simulation, count, int(1000 * flips), 13])
+        generator = np.random.default_rng([simulation, count, 50, 13])
         label_N = (generator.random(count) < 0.68).astype(float)
         fragile_N = generator.random(count) < 0.2
         drawn_VN = generator.random((73, count))
-        flipped_VN = (drawn_VN < 5 * flips) & fragile_N if shared else drawn_VN < flips
+        flipped_VN = (drawn_VN < 0.25) & fragile_N if shared else drawn_VN < 0.05
         base_N = np.where(generator.random(count) < 0.85, label_N, 1 - label_N)
         # The unedited model errs as often as the variants, so that none of them loses anything on average.
         prediction_VN = np.where(flipped_VN, 1 - base_N, base_N)

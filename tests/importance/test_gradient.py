@@ -9,7 +9,7 @@ import torch
 from data.tasks import task
 from data.toy import wordpiece
 from families import HEADS, LAYERS, SHAPE
-from importance.toy import TEXTS, model_of_tokens, split
+from importance.toy import PARTS, TEXTS, model_of_tokens, split
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
@@ -22,7 +22,6 @@ from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.loading import load_masked_lm, load_model
 from bertsecrets.models.spec import ModelSpec
-from bertsecrets.task_heads.sequence import SEQUENCE
 
 KIND = {"[CLS]": 0, "[SEP]": 1, ".": 2, ",": 2}
 
@@ -52,14 +51,13 @@ def naive(example: int, model: torch.nn.Module) -> np.ndarray:
     return numbers
 
 
-@pytest.mark.parametrize("parts", [[[0, 1, 2, 3]], [[0], [3, 1], [2]]], ids=["one batch", "three batches"])
-def test_every_column_equals_a_naive_loop_over_single_texts(parts: list[list[int]]) -> None:
+def test_every_column_equals_a_naive_loop_over_single_texts() -> None:
     eager = model_of_tokens("eager")
     model = model_of_tokens()
     measure = GradientImportance(LAYERS, HEADS)
     measure.prepare(split())
     # Another measure in the same pass does not disturb it.
-    grid, entropy = measure_pass(model, [measure, Entropy(LAYERS, HEADS)], [split()[part] for part in parts])
+    grid, entropy = measure_pass(model, [measure, Entropy(LAYERS, HEADS)], [split()[part] for part in PARTS])
     numbers = np.stack([naive(example, eager) for example in range(4)])
     assert np.allclose(grid.value_LHC.numpy(), np.nanmean(numbers, 0), rtol=1e-8, atol=1e-12)
     counts = np.isfinite(numbers).sum(0)
@@ -107,11 +105,10 @@ def read_and_wanted(measure: MaskedLMGradient, batch: Batch) -> tuple[torch.Tens
     return run.batch.input_ids_BS, batch.input_ids_BS.masked_fill((slope_BSV == 0).all(-1), -100)
 
 
-@pytest.mark.parametrize("parts", [[[0, 1, 2, 3]], [[0], [3, 1], [2]]], ids=["one batch", "three batches"])
-def test_gradients_of_masked_words_are_those_of_the_librarys_loss(parts: list[list[int]]) -> None:
+def test_gradients_of_masked_words_are_those_of_the_librarys_loss() -> None:
     examples = texts(*TEXTS)
     measure = drawing(examples, share=0.4)
-    [grid] = measure_pass(masked_lm_of_tokens(), [measure], [examples[part] for part in parts])
+    [grid] = measure_pass(masked_lm_of_tokens(), [measure], [examples[part] for part in PARTS])
     expected = []
     for example in range(4):
         alone = examples[[example]]
@@ -177,15 +174,6 @@ def test_a_text_without_words_has_no_loss() -> None:
     examples = texts(("the man saw",), ("",))
     [grid] = measure_pass(masked_lm_of_tokens(), [drawing(examples)], [examples[[0, 1]]])
     assert (grid.count_LHC[..., grid.columns.index("gradient_all")] == 1).all()
-
-
-def test_losses_are_those_of_each_example() -> None:
-    logits_BC, label_B = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 2, 1, 1, 0])
-    assert SEQUENCE.losses(logits_BC, label_B).mean().item() == pytest.approx(
-        functional.cross_entropy(logits_BC, label_B).item()
-    )
-    scores_B = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0])
-    assert torch.allclose(SEQUENCE.losses(logits_BC[:, :1], scores_B), (logits_BC[:, 0] - scores_B) ** 2)
 
 
 def test_texts_without_labels_are_refused() -> None:

@@ -1,6 +1,7 @@
 """Sink heads: norms and effects against naive loops, kinds by hand, and the pass over a model."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 from data.toy import wordpiece
 from families import HEADS, LAYERS, tiny_model
+from importance.toy import split
 from torch import Tensor
 from torch.nn import functional
 from trainings import model_of_tokens
@@ -18,10 +20,8 @@ from transformers import PreTrainedModel
 from bertsecrets.analysis import Context, find, record
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Example
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task
-from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.rows import Agreement, Limits, SinkHead
@@ -38,24 +38,18 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 
-TEXTS = [("The cat, a dog.", "He sat."), ("No marks here", "none"), (". , the man", "a fish."), ("the", "dog")]
 IDS = {"sep": 3, "cls": 2}
 CLASSES = Task(name="toy", metrics=("accuracy",), texts=2, labels=("a", "b", "c"))
 
 
-def a_split() -> EncodedSplit:
-    return EncodedSplit([Example(i, text, i % 3) for i, text in enumerate(TEXTS)], wordpiece(), 64)
-
-
 def batches() -> list[Batch]:
-    split = a_split()
-    return [split[[0, 1]], split[[2, 3]]]
+    return [split()[[0, 1]], split()[[2, 3]]]
 
 
-def context_of(model: PreTrainedModel, task: Task = CLASSES, tokenizer: Any = None) -> Context:
+def context_of(model: PreTrainedModel, tokenizer: Any = None) -> Context:
     data = TaskData.__new__(TaskData)
-    data.tokenizer, data.task = tokenizer or wordpiece(), task
-    return Context.of_split(model, task, a_split(), 2, progress=False, source=data)
+    data.tokenizer, data.task = tokenizer or wordpiece(), CLASSES
+    return Context.of_split(model, CLASSES, split(), 2, progress=False, source=data)
 
 
 def grid_of(model: PreTrainedModel, **settings: Any) -> HeadGrid:
@@ -92,7 +86,7 @@ def naive_norms(
             rest = sum(to[i, j] * f[j] for j in others)
             turned = rest / sum(to[i, j] for j in others)
             vectors = (added, rest, turned - added - rest, added + rest)
-            sums.append(tuple(vector.norm().item() for vector in vectors))  # type: ignore[arg-type,union-attr]
+            sums.append(tuple(vector.norm().item() for vector in vectors))
         added_size, rest_size, moved_size, whole_size = np.mean(sums, 0)
         numbers += [
             float(np.mean([sum(to[i, j].item() for j in sinks) for i in range(length)])),
@@ -141,8 +135,8 @@ def test_effects_equal_a_run_for_each_head_and_text() -> None:
         for layer, head in sink_LH.nonzero().tolist()[:3]:
             checked += 1
             numbers: list[list[float]] = []
-            for text, label in zip(TEXTS, (0, 1, 2, 0), strict=True):
-                single = EncodedSplit([Example(0, text, label)], wordpiece(), 64)[[0]]
+            for place, label in enumerate((0, 1, 2, 0)):
+                single = split()[[place]]
                 with torch.no_grad():
                     clean = model(**single.inputs()).logits[0]
                     answers = []
@@ -180,19 +174,21 @@ def test_scores_change_by_their_share_of_the_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "share", "kind"),
-    [(0.2, 0.9, "nop"), (0.5, 0.5, "broadcast"), (1.5, 0.4, "content"), (0.6, 0.49, "content")],
+    ("kind_of", "first", "second", "kind"),
+    [
+        (by_norms, 0.2, 0.9, "nop"),
+        (by_norms, 0.5, 0.5, "broadcast"),
+        (by_norms, 1.5, 0.4, "content"),
+        (by_norms, 0.6, 0.49, "content"),
+        (by_intervention, 0.001, 0.002, "nop"),
+        (by_intervention, 0.02, 0.3, "broadcast"),
+        (by_intervention, 0.02, 0.0, "broadcast"),
+        (by_intervention, 0.0, 0.01, "content"),
+    ],
 )
-def test_kinds_by_norms(ratio: float, share: float, kind: str) -> None:
-    assert by_norms(ratio, share, Limits()) == kind
-
-
-@pytest.mark.parametrize(
-    ("cut", "redirect", "kind"),
-    [(0.001, 0.002, "nop"), (0.02, 0.3, "broadcast"), (0.02, 0.0, "broadcast"), (0.0, 0.01, "content")],
-)
-def test_kinds_by_intervention(cut: float, redirect: float, kind: str) -> None:
-    assert by_intervention(cut, redirect, Limits()) == kind
+def test_kinds_of_sinks(kind_of: Callable[..., str], first: float, second: float, kind: str) -> None:
+    """By the ratio of values and the share of norms, or by the changes on cutting and on redirecting."""
+    assert kind_of(first, second, Limits()) == kind
 
 
 def test_the_analysis_writes_table_declaration_and_sink_heads(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ from transformers import PreTrainedModel
 from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
 
+PARTS = ([0], [3, 1], [2])
+"""Batches of the texts below."""
+
 TEXTS = [("The cat, a dog.", "He sat."), ("No marks here", "none"), (". , the man", "a fish."), ("the", "dog")]
 
 

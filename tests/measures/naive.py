@@ -1,7 +1,9 @@
 """Examples as plain lists, tokenised and aligned one at a time, for naive loops to compare with."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
 import torch
 from data.tasks import task
@@ -11,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example, Word
 from bertsecrets.data.sources import SourceConfig, make_source
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import ModelSpec
 
@@ -51,6 +54,23 @@ def maps(batch: Batch, heads: int, seed: int, sharpness: float = 2.0) -> Tensor:
     scores = torch.randn(batch.size, heads, size, size, generator=torch.Generator().manual_seed(seed)).double()
     real_BS = batch.attention_mask_BS.bool()
     return (sharpness * scores).masked_fill(~real_BS[:, None, None], -torch.inf).softmax(-1)
+
+
+def batches_with_maps(
+    split: EncodedSplit, sizes: tuple[int, ...], layers: int, heads: int
+) -> Iterator[tuple[Batch, Tensor]]:
+    """Batches of these sizes and their random maps ``[L, B, H, Q, K]``, which depend on a text's position alone."""
+    places = iter(range(len(split)))
+    for size in sizes:
+        chosen = list(islice(places, size))
+        batch = split[chosen]
+        width = batch.input_ids_BS.shape[1]
+        attention_LBHQK = torch.zeros(layers, size, heads, width, width, dtype=torch.float64)
+        for row, (place, length) in enumerate(zip(chosen, batch.lengths_B.tolist(), strict=True)):
+            for layer in range(layers):
+                own_HTT = maps(split[[place]], heads, seed=100 * layer + place)[0]
+                attention_LBHQK[layer, row, :, :length, :length] = own_HTT
+        yield batch, attention_LBHQK
 
 
 @cache

@@ -72,20 +72,14 @@ def test_a_class_that_does_not_describe_itself_is_an_error(described: dict[str, 
         kind(LAYERS, HEADS)
 
 
-def test_p_values_are_not_averaged() -> None:
+def test_p_values_are_neither_averaged_nor_subtracted() -> None:
     measure = WithPValue(LAYERS, HEADS)
-    assert [column.name for column in measure.averaged] == ["weight", "uniform"]
     assert measure.total_LHC.shape == (LAYERS, HEADS, 2)
-    (grid,) = measure_pass(tiny_model("bert"), [measure], batches())
-    assert grid.columns == ("weight", "uniform", "p")
+    paired = Paired(WithPValue(LAYERS, HEADS), "initial")
+    grid, *_ = measure_pass(tiny_model("bert"), [measure, paired], batches(), {"initial": tiny_model("bert", seed=1)})
+    assert grid.columns == paired.grids().other.columns == ("weight", "uniform", "p")
     lengths = torch.cat([batch.lengths_B for batch in batches()]).double()
     assert torch.allclose(grid.column("uniform"), lengths.reciprocal().mean())
-
-
-def test_a_pair_has_no_p_values_of_differences() -> None:
-    paired = Paired(WithPValue(LAYERS, HEADS), "initial")
-    measure_pass(tiny_model("bert"), [paired], batches(), {"initial": tiny_model("bert", seed=1)})
-    assert paired.grids().other.columns == ("weight", "uniform", "p")
     assert paired.grids().difference.columns == ("weight", "uniform")
     # A baseline has the same value in every model.
     assert (paired.grids().difference.column("uniform") == 0).all()

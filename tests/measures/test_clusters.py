@@ -2,7 +2,6 @@
 
 import math
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from patterns.random_maps import batch_of, random_maps, real_tokens
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import spearmanr
 
+from bertsecrets.attention.watch import capture
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.measures.base import Passed
@@ -123,12 +123,8 @@ def test_every_layer_of_a_model_is_compared_with_every_other() -> None:
     [grid] = measure_pass(model, [measure], toy.batches(), {"initial": other})
     texts = []
     for batch in toy.batches():
-        inputs = batch.inputs()
-        eager = [
-            torch.cat([torch.stack(network_maps(network, inputs, row)) for network in (model, other)]).flatten(0, 1)
-            for row in range(batch.size)
-        ]
-        texts += [text.double().numpy() for text in eager]
+        both = zip(*(capture(network, batch.inputs()) for network in (model, other)), strict=True)
+        texts += [torch.cat(maps_LHQK).flatten(0, 1).double().numpy() for maps_LHQK in both]
     mean_RNN, moved = measure.distances()
     assert moved
     assert mean_RNN[0] == pytest.approx(double_loop(texts), abs=1e-6)
@@ -159,12 +155,6 @@ def test_every_layer_of_a_model_is_compared_with_every_other() -> None:
     upper = np.triu_indices(12, 1)
     rho = spearmanr(mean_RNN[0, :12, :12][upper], mean_RNN[0, 12:, 12:][upper]).statistic
     assert tuned.correlation == pytest.approx(rho)
-
-
-def network_maps(network: Any, inputs: dict[str, torch.Tensor], row: int) -> list[torch.Tensor]:
-    from bertsecrets.attention.watch import capture
-
-    return list(capture(network, inputs)[row])
 
 
 def test_groups_and_points_of_known_distances() -> None:

@@ -1,22 +1,21 @@
 """Dependency heads against a naive loop over words, by hand, and from a treebank to the report."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from data.toy import wordpiece
-from measures.naive import bert_tokenizer, demo, maps
+from measures.naive import batches_with_maps, bert_tokenizer, demo, maps
 from numpy.typing import NDArray
 
-from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Passed
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.dependency.rows import Relation
-from bertsecrets.measures.dependency.words import pointed_to, word_maps
+from bertsecrets.measures.dependency.words import word_maps
 from bertsecrets.statistics.splits import choose_and_score, choosing_units, combined_p
 
 Array = NDArray[np.float64]
@@ -33,24 +32,14 @@ def sentence(text: str, *words: tuple[str, int, str]) -> Example:
     return Example(0, (text,), None, (Annotation(tuple(annotated)),))
 
 
-def test_words_by_hand() -> None:
+def test_words_attend_from_their_first_token_or_from_all() -> None:
     # Tokens: [CLS] a b1 b2 c [SEP]; words: a, b, c.
-    word_BS = torch.tensor([[-1, 0, 1, 1, 2, -1]])
     token = torch.zeros(1, 1, 6, 6)
-    token[0, 0, 1] = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.05, 0.2])
     token[0, 0, 2] = torch.tensor([0.0, 0.6, 0.1, 0.1, 0.2, 0.0])
     token[0, 0, 3] = torch.tensor([0.2, 0.2, 0.1, 0.1, 0.4, 0.0])
-    token[0, 0, 4] = torch.tensor([0.4, 0.1, 0.2, 0.2, 0.1, 0.0])
-    mean = word_maps(token, word_BS, 3)[0, 0]
-    # Into b: 0.3 + 0.15; from b: the means of 0.6 and 0.2, 0.2 and 0.2, 0.2 and 0.4.
-    expected = torch.tensor([[0.2, 0.45, 0.05], [0.4, 0.2, 0.3], [0.1, 0.4, 0.1]])
-    torch.testing.assert_close(mean, expected)
-    first = word_maps(token, word_BS, 3, "first")[0, 0]
-    torch.testing.assert_close(first[1], torch.tensor([0.6, 0.2, 0.2]))
-    everyone = ~torch.eye(3, dtype=torch.bool)[None]
-    both = pointed_to(mean[None, None], everyone)[0, :, 0]
-    # a attends most to b, b to a, c to b; most attention to a comes from b, to b from a, to c from b.
-    assert both.tolist() == [[1, 0, 1], [1, 0, 1]]
+    for from_word, expected in (("mean", [0.4, 0.2, 0.3]), ("first", [0.6, 0.2, 0.2])):
+        word_WW = word_maps(token, torch.tensor([[-1, 0, 1, 1, 2, -1]]), 3, from_word)[0, 0]
+        torch.testing.assert_close(word_WW[1], torch.tensor(expected))
 
 
 def naive_words(token: Array, word_of: list[int], words: int) -> Array:
@@ -96,15 +85,19 @@ def naive(
     return rows
 
 
-def check_against_naive(
-    measure: Dependency, split: EncodedSplit, batches: list[tuple[list[int], list[list[Array]]]]
-) -> None:
-    """Compare the grid with naive counts; ``batches`` hold positions and, for each, maps ``[N, T, T]``."""
-    positions = [position for some, _ in batches for position in some]
-    everything = [np.asarray(map_NTT) for _, some in batches for map_NTT in some]
-    rows = naive(split, positions, everything)
+def test_two_hundred_sentences_equal_a_naive_implementation() -> None:
+    split = EncodedSplit(demo("demo_sentiment", 200), bert_tokenizer(), 64)
+    measure = Dependency(2, 2, min_count=20)
+    measure.prepare(split)
+    everything: list[Array] = []
+    for batch, attention_LBHQK in batches_with_maps(split, (50,) * 4, 2, 2):
+        for layer in range(2):
+            measure.update(Passed(layer, batch, attention_LBHQK[layer]))
+        for row, length in enumerate(batch.lengths_B.tolist()):
+            everything.append(attention_LBHQK[:, row, :, :length, :length].flatten(0, 1).numpy())
     grid = measure.compute()
-    for (relation, direction), sentences in rows.items():
+    assert len(measure.columns) > 10
+    for (relation, direction), sentences in naive(split, [*range(200)], everything).items():
         name = relation.replace(":", "_") + ("_from_head" if direction else "")
         if name not in grid.columns:
             continue
@@ -115,30 +108,9 @@ def check_against_naive(
         assert grid.value_LHC[:, :, number].flatten().numpy() == pytest.approx(share_N, abs=1e-12)
         assert grid.count_LHC[0, 0, number] == words_S.sum()
         # The ratio estimator over all sentences, those without such words included.
-        total = len(set(positions))
         squares = ((correct_SN - share_N * words_S[:, None]) ** 2).sum(0)
-        error_N = np.sqrt(total / (total - 1) * squares) / words_S.sum()
+        error_N = np.sqrt(200 / 199 * squares) / words_S.sum()
         assert grid.stderr_LHC[:, :, number].flatten().numpy() == pytest.approx(error_N, abs=1e-9)
-
-
-def test_two_hundred_sentences_equal_a_naive_implementation() -> None:
-    split = EncodedSplit(demo("demo_sentiment", 200), bert_tokenizer(), 64)
-    measure = Dependency(2, 2, min_count=20)
-    measure.prepare(split)
-    seen = []
-    for start in range(0, 200, 50):
-        batch = split[range(start, start + 50)]
-        layers = [maps(batch, 2, seed=start + layer) for layer in range(2)]
-        for layer, attention in enumerate(layers):
-            measure.update(Passed(layer, batch, attention))
-        lengths = batch.lengths_B.tolist()
-        cropped = [
-            np.concatenate([layer[row, :, :length, :length].numpy() for layer in layers])
-            for row, length in enumerate(lengths)
-        ]
-        seen.append((list(range(start, start + 50)), cropped))
-    assert len(measure.columns) > 10
-    check_against_naive(measure, split, seen)
 
 
 def test_possessors_punctuation_and_roots_by_hand() -> None:
@@ -160,14 +132,8 @@ def test_possessors_punctuation_and_roots_by_hand() -> None:
         (True, False, False): {"all": 2 / 3},
     }
     for (possessive, punctuation, root), shares in expected.items():
-        measure = Dependency(
-            1,
-            1,
-            relations=["nmod:poss", "det"],
-            possessive=possessive,
-            punctuation=punctuation,
-            root=root,
-        )
+        settings = {"possessive": possessive, "punctuation": punctuation, "root": root}
+        measure = Dependency(1, 1, relations=["nmod:poss", "det"], **settings)
         measure.prepare(split)
         measure.update(Passed(0, batch, attention))
         grid = measure.compute()
@@ -178,26 +144,9 @@ def test_possessors_punctuation_and_roots_by_hand() -> None:
 def test_truncated_sentences_and_words_without_tokens_do_not_count() -> None:
     whole = sentence("the cat sees", ("the", 1, "det"), ("cat", 2, "nsubj"), ("sees", -1, "root"))
     # The second word of a contraction has no characters; a word may depend on it.
-    vanished = Example(
-        1,
-        ("the cat",),
-        None,
-        (
-            Annotation(
-                (
-                    Word("the", 0, 3, "X", 1, "det"),
-                    Word("x", 3, 3, "X", 2, "det"),
-                    Word("cat", 4, 7, "X", -1, "root"),
-                )
-            ),
-        ),
-    )
-    long = Example(
-        2,
-        ("the " * 20,),
-        None,
-        (Annotation(tuple(Word("the", 4 * i, 4 * i + 3, "X", i - 1, "det") for i in range(20))),),
-    )
+    contracted = (Word("the", 0, 3, "X", 1, "det"), Word("x", 3, 3, "X", 2, "det"), Word("cat", 4, 7, "X", -1, "root"))
+    vanished = Example(1, ("the cat",), None, (Annotation(contracted),))
+    long = replace(sentence("the " * 20, *[("the", i - 1, "det") for i in range(20)]), index=2)
     split = EncodedSplit([whole, vanished, long], wordpiece(), 8)
     measure = Dependency(1, 1, relations=["det"])
     with pytest.warns(UserWarning, match="skips 1 truncated sentences of 3"):
@@ -218,14 +167,14 @@ def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
     measures = [Dependency(1, 2, min_count=20, splits=7, seed=3) for _ in range(2)]
     for measure, sizes in zip(measures, ((120,), (7, 50, 63)), strict=True):
         measure.prepare(split)
-        for batch, attention in one_layer(split, sizes):
-            measure.update(Passed(0, batch, attention))
+        for batch, attention_LBHQK in batches_with_maps(split, sizes, 1, 2):
+            measure.update(Passed(0, batch, attention_LBHQK[0]))
     found = [measure.findings(measure.compute(), torch.nn.Identity()) for measure in measures]
     # Neither the counts nor the splits depend on batches.
     assert found[0] == found[1]
     relations = {row.relation: row for row in found[0] if isinstance(row, Relation)}
     det = relations["det"]
-    map_of = [attention[0].numpy() for _, attention in one_layer(split, (1,) * 120)]
+    map_of = [attention_LBHQK[0, 0].numpy() for _, attention_LBHQK in batches_with_maps(split, (1,) * 120, 1, 2)]
     rows = [naive(split, [index], [map_of[index]]) for index in range(120)]
     nothing = ((0, 0), 0, [0] * len(OFFSETS))
     cells = [
@@ -236,7 +185,6 @@ def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
     best = int(offset_NO.sum(0).argmax())
     # Choosing and scoring are compared with loops in tests/statistics/test_splits.py.
     chosen = choose_and_score(right_NC.astype(float), offset_NO, words_N, choosing_units(120, 7, 3))
-    assert chosen is not None
     assert (det.head, int(det.from_head)) == divmod(chosen.candidate, 2)
     assert (det.chosen, det.words) == (chosen.share, words_N.sum())
     assert (det.accuracy.value, det.accuracy.low, det.accuracy.high) == pytest.approx(chosen.accuracy.over_splits())
@@ -247,20 +195,6 @@ def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
     assert combined <= det.p_gain + 1e-12 <= min(1, combined * (len(relations) - 1)) + 1e-9
     assert "root" not in relations
     assert "punct" not in relations
-
-
-def one_layer(split: EncodedSplit, sizes: tuple[int, ...]) -> Iterator[tuple[Batch, torch.Tensor]]:
-    """Batches of these sizes; a sentence's maps depend on its position alone."""
-    start = 0
-    for size in sizes:
-        batch = split[range(start, start + size)]
-        width = batch.input_ids_BS.shape[1]
-        attention = torch.zeros(size, 2, width, width, dtype=torch.float64)
-        for row, length in enumerate(batch.lengths_B.tolist()):
-            single = split[[start + row]]
-            attention[row, :, :length, :length] = maps(single, 2, seed=start + row)[0]
-        yield batch, attention
-        start += size
 
 
 def test_a_relation_that_nobody_has_is_reported() -> None:

@@ -1,6 +1,8 @@
 """Drift against a naive loop over scipy, on hand-worked cases, and streamed."""
 
 import math
+import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,47 +11,49 @@ from families import HEADS, LAYERS, batch_of, tiny_batch, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patterns.random_maps import batch_of as lengths_batch
-from patterns.random_maps import random_maps, real_tokens
+from patterns.random_maps import cropped, random_maps, real_tokens
 from scipy import stats
 from scipy.spatial import distance
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Passed
 from bertsecrets.measures.drift import Drift, cosine, differs_from_first
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.statistics.corrections import holm
 
 
-def naive(ours: np.ndarray, theirs: np.ndarray, length: int) -> list[float]:
-    """The four columns of one map pair, by scipy."""
-    a, b = ours[:length, :length], theirs[:length, :length]
-    divergences = [distance.jensenshannon(p, q) ** 2 for p, q in zip(a, b, strict=True)]
+def naive(ours: np.ndarray, theirs: np.ndarray) -> list[float]:
+    """The four columns of a pair of maps without padding, by scipy."""
+    divergences = [distance.jensenshannon(p, q) ** 2 for p, q in zip(ours, theirs, strict=True)]
     return [
-        1 - distance.cosine(a.ravel(), b.ravel()),
+        1 - distance.cosine(ours.ravel(), theirs.ravel()),
         float(np.mean(divergences)),
-        1 - distance.cosine(a[0], b[0]),
+        1 - distance.cosine(ours[0], theirs[0]),
         divergences[0],
     ]
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.integers(0, 10_000))
-def test_drift_equals_a_naive_loop(lengths: list[int], seed: int) -> None:
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.booleans(), st.integers(0, 10_000))
+def test_drift_equals_a_naive_loop(lengths: list[int], left: bool, seed: int) -> None:
     sizes = tuple(lengths)
-    ours, theirs = random_maps(sizes, 2, seed).double(), random_maps(sizes, 2, seed + 1).double()
+    ours, theirs = (random_maps(sizes, 2, seed + model, left, extra=2).double() for model in range(2))
+    real = real_tokens(sizes, max(sizes) + 2, left)
     measure = Drift(1, 2)
-    measure.update(Passed(0, batch_of(tiny_batch(sizes)), ours, theirs))
+    measure.update(Passed(0, lengths_batch(real), ours, theirs))
     grid = measure.compute()
     expected = np.array(
-        [[naive(ours[i, h].numpy(), theirs[i, h].numpy(), n) for h in range(2)] for i, n in enumerate(sizes)]
+        [
+            [naive(*(cropped(maps, real, row, head).numpy() for maps in (ours, theirs))) for head in range(2)]
+            for row in range(len(sizes))
+        ]
     )
-    assert np.allclose(grid.value_LHC[0, :, :4].numpy(), expected.mean(0), atol=1e-9)
+    # scipy normalises the rows, whose sums are 1 in fp32.
+    assert np.allclose(grid.value_LHC[0, :, :4].numpy(), expected.mean(0), atol=1e-7)
     if len(sizes) > 1:
         errors = expected.std(0, ddof=1) / math.sqrt(len(sizes))
-        # scipy normalises the rows, whose sums are 1 in fp32.
         assert np.allclose(grid.stderr_LHC[0, :, :4].numpy(), errors, atol=1e-7)
     else:
         assert bool(grid.stderr_LHC.isnan().all())
@@ -70,45 +74,20 @@ def test_kovaleva_padding_flattens_the_padded_map_with_its_rows() -> None:
     assert Drift(1, 2, padding="kovaleva").feed == Feed(max_length=200, pad_to=200)
 
 
-@pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2", "modernbert"])
-@pytest.mark.parametrize("extra", [0, 7, 64])
-def test_a_pass_equals_the_eager_maps_whatever_the_padding(family: str, extra: int) -> None:
-    model, reference = tiny_model(family, seed=0), tiny_model(family, seed=1)
-    pad = model.config.pad_token_id
-    batches = [tiny_batch((9, 4), pad_id=pad), tiny_batch((5, 6, 3), pad_id=pad)]
-    padded = [tiny_batch((9, 4), extra, pad), tiny_batch((5, 6, 3), extra, pad)]
-    grid = measure_pass(
-        model, [Drift(LAYERS, HEADS)], [batch_of(inputs) for inputs in padded], references={"initial": reference}
-    )[0]
-    eager = [tiny_model(family, seed=seed, attention="eager") for seed in (0, 1)]
-    rows = []
-    with torch.no_grad():
-        for inputs in batches:
-            ours, theirs = (one(**inputs, output_attentions=True).attentions for one in eager)
-            for i, length in enumerate(inputs["attention_mask"].sum(-1).tolist()):
-                rows.append(
-                    [
-                        [naive(ours[n][i, h].numpy(), theirs[n][i, h].numpy(), length) for h in range(HEADS)]
-                        for n in range(LAYERS)
-                    ]
-                )
-    assert np.allclose(grid.value_LHC[..., :4].numpy(), np.mean(rows, 0), atol=1e-5)
-    assert (grid.count_LHC == 5).all()
-
-
-def test_several_measures_share_one_pass_and_modes_come_back() -> None:
-    model, reference = tiny_model("bert"), tiny_model("bert", seed=1)
+def test_measures_share_one_pass_of_each_model_that_they_need_and_modes_come_back() -> None:
+    model, reference, idle = (tiny_model("bert", seed=seed) for seed in range(3))
     model.train()
-    calls: list[int] = []
-    handle = model.register_forward_hook(lambda *_: calls.append(1))
+    calls: Counter[str] = Counter()
+    for name, network in (("model", model), ("initial", reference), ("random", idle)):
+        # A stream of maps ends before its forward pass does.
+        network.register_forward_pre_hook(lambda *_, name=name: calls.update([name]))
     grids = measure_pass(
         model,
         [Drift(LAYERS, HEADS), Drift(LAYERS, HEADS, padding="kovaleva")],
         [batch_of(tiny_batch())] * 3,
-        references={"initial": reference},
+        references={"initial": reference, "random": idle},
     )
-    handle.remove()
-    assert len(calls) == 3
+    assert calls == {"model": 3, "initial": 3}
     assert model.training
     assert not reference.training
     assert torch.allclose(grids[0].value_LHC[:, :, 2], grids[1].value_LHC[:, :, 2], atol=1e-6)
@@ -125,32 +104,18 @@ def test_a_missing_reference_or_another_shape_is_an_error_before_the_first_batch
 
 def test_one_layer_of_the_reference_is_alive_at_a_time() -> None:
     """Counts the reference's maps that are still referenced whenever a layer is compared."""
-    import weakref
-
-    from bertsecrets.measures.base import Measure
-
     alive: list[weakref.ref[Tensor]] = []
     most = 0
 
-    class Counting(Measure):
-        name = "counting"
-        title = "Counting"
-        columns = (Column("x", "x"),)
-        needs = Drift.needs
-
-        def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+    class Counting(Drift):
+        def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor) -> Tensor:
             nonlocal most
-            assert reference_BHQK is not None
             alive.append(weakref.ref(reference_BHQK))
             most = max(most, sum(one() is not None for one in alive))
-            return attention_BHQK.new_zeros(*attention_BHQK.shape[:2], 1)
+            return super().per_example(attention_BHQK, batch, reference_BHQK)
 
-    measure_pass(
-        tiny_model("bert"),
-        [Counting(LAYERS, HEADS)],
-        [batch_of(tiny_batch())] * 4,
-        references={"initial": tiny_model("bert", seed=1)},
-    )
+    references = {"initial": tiny_model("bert", seed=1)}
+    measure_pass(tiny_model("bert"), [Counting(LAYERS, HEADS)], [batch_of(tiny_batch())] * 4, references)
     assert len(alive) == 4 * LAYERS
     assert most <= 2
 
@@ -197,22 +162,3 @@ def test_heads_of_all_layers_are_paired_over_the_examples_of_all_batches() -> No
 def test_the_cosine_of_equal_maps_is_not_above_1() -> None:
     attention_BHQK = torch.rand(8, 12, 40, 40, generator=torch.Generator().manual_seed(0)).softmax(-1)
     assert cosine(attention_BHQK, attention_BHQK).max() <= 1
-
-
-def test_the_row_of_the_first_token_is_that_of_the_first_real_one() -> None:
-    generator = torch.Generator().manual_seed(0)
-    now_BHQK, before_BHQK = (torch.softmax(torch.randn(2, 3, 6, 6, generator=generator), -1) for _ in range(2))
-    left_BS = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
-    for maps_BHQK in (now_BHQK, before_BHQK):
-        maps_BHQK *= left_BS[:, None, None]
-        maps_BHQK /= maps_BHQK.sum(-1, keepdim=True)
-    batch = lengths_batch(left_BS.bool())
-    found_BHC = Drift(1, 3).per_example(now_BHQK, batch, before_BHQK)
-    names = [column.name for column in Drift.columns]
-    for row, first in ((0, 2), (1, 0)):
-        for head in range(3):
-            one, other = now_BHQK[row, head, first].numpy(), before_BHQK[row, head, first].numpy()
-            value = found_BHC[row, head, names.index("cls_cosine")].item()
-            assert value == pytest.approx(1 - distance.cosine(one, other), abs=1e-6)
-            value = found_BHC[row, head, names.index("cls_jensen_shannon")].item()
-            assert value == pytest.approx(distance.jensenshannon(one, other) ** 2, abs=1e-6)

@@ -29,15 +29,6 @@ def test_entropy_equals_scipys(lengths: list[int], left: bool, seed: int) -> Non
             assert bits_BHC[row, head].tolist() == pytest.approx([np.mean(rows), rows[0], uniform, *shares], abs=1e-9)
 
 
-def test_one_token_gives_zero_bits_and_uniform_attention_log2_of_the_length() -> None:
-    measure = Entropy(2, 1)
-    batch = batch_of(real_tokens((8,), 8))
-    measure.update(Passed(0, batch, torch.eye(8)[None, None]))
-    measure.update(Passed(1, batch, torch.full((1, 1, 8, 8), 1 / 8)))
-    expected = [[0.0, 0.0, 3.0, 0.0, 0.0], pytest.approx([3.0, 3.0, 3.0, 1.0, 1.0])]
-    assert measure.compute().value_LHC[:, 0].tolist() == expected
-
-
 def test_a_text_of_one_token_has_no_relative_entropy() -> None:
     measure = Entropy(1, 1)
     measure.update(Passed(0, batch_of(real_tokens((1,), 1)), torch.ones(1, 1, 1, 1)))

@@ -1,7 +1,6 @@
 """Attention to linguistic features against a naive loop and hand-worked sentences."""
 
 import itertools
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 import yaml
 from data.tasks import task
 from data.toy import wordpiece
+from families import batch_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measures.naive import maps
@@ -44,53 +44,31 @@ ALL = {
 
 def hand_worked() -> Batch:
     """[CLS] the dog ##s do not see [SEP] Dogs [SEP] and, shorter, [CLS] they see [SEP] + padding."""
-    first = Annotation(
-        (
-            Word("the", 0, 3, "DET", 1, "det"),
-            Word("dogs", 4, 8, "NOUN", 4, "nsubj"),
-            Word("do", 9, 11, "AUX", 4, "aux"),
-            Word("not", 12, 15, "PART", 4, "advmod", negation=True),
-            Word("see", 16, 19, "VERB", -1, "root"),
-        )
+    first = (
+        Word("the", 0, 3, "DET", 1, "det"),
+        Word("dogs", 4, 8, "NOUN", 4, "nsubj"),
+        Word("do", 9, 11, "AUX", 4, "aux"),
+        Word("not", 12, 15, "PART", 4, "advmod", negation=True),
+        Word("see", 16, 19, "VERB", -1, "root"),
     )
-    second = Annotation((Word("Dogs", 0, 4, "NOUN", -1, "root"),))
-    short = Annotation((Word("they", 0, 4, "PRON", 1, "nsubj"), Word("see", 5, 8, "VERB", -1, "root")))
-    word_BS = torch.tensor([[-1, 0, 1, 1, 2, 3, 4, -1, 5, -1], [-1, 0, 1, -1, -1, -1, -1, -1, -1, -1]])
+    second = (Word("Dogs", 0, 4, "NOUN", -1, "root"),)
+    short = (Word("they", 0, 4, "PRON", 1, "nsubj"), Word("see", 5, 8, "VERB", -1, "root"))
     mask_BS = torch.tensor([[1] * 10, [1] * 4 + [0] * 6])
-    special_BS = torch.zeros(2, 10, dtype=torch.bool)
-    special_BS[0, [0, 7, 9]] = True
-    special_BS[1, [0, 3]] = True
-    return Batch(
-        input_ids_BS=torch.zeros(2, 10, dtype=torch.long),
-        attention_mask_BS=mask_BS,
-        token_type_ids_BS=None,
-        special_BS=special_BS,
-        word_BS=word_BS,
-        index_B=torch.arange(2),
-        label_B=None,
-        annotations=((first, second), (short,)),
-    )
+    batch = batch_of({"input_ids": torch.zeros_like(mask_BS), "attention_mask": mask_BS})
+    batch.word_BS = torch.tensor([[-1, 0, 1, 1, 2, 3, 4, -1, 5, -1], [-1, 0, 1, -1, -1, -1, -1, -1, -1, -1]])
+    batch.special_BS[0, [0, 7, 9]] = True
+    batch.special_BS[1, [0, 3]] = True
+    batch.annotations = ((Annotation(first), Annotation(second)), (Annotation(short),))
+    return batch
 
 
 def positions(row: int) -> dict[str, list[int]]:
     """Where the features of the hand-worked batch stand, read off by eye."""
-    result: list[dict[str, list[int]]] = [
-        {
-            "nouns": [2, 3, 8],
-            "subjects": [2, 3],
-            "not": [5],
-            "negation": [5],
-            "shared": [2, 3, 8],
-            "cls": [0],
-            "sep": [7, 9],
-        },
-        {"nouns": [], "subjects": [1], "not": [], "negation": [], "shared": [], "cls": [0], "sep": [3]},
-    ]
-    return {**result[row], "sep_total": result[row]["sep"]}
-
-
-def matching() -> OffsetMatching:
-    return OffsetMatching(list(features_from_config(ALL).values()))
+    nouns, subjects, negation = (([2, 3, 8], []), ([2, 3], [1]), ([5], []))
+    separators = ([7, 9], [3])
+    both = {"nouns": nouns, "subjects": subjects, "not": negation, "negation": negation, "shared": nouns}
+    both |= {"cls": ([0], [0]), "sep": separators, "sep_total": separators}
+    return {name: places[row] for name, places in both.items()}
 
 
 def units(row: int, name: str) -> list[list[int]]:
@@ -171,7 +149,7 @@ def test_matching_by_spelling_draws_tokens_not_words() -> None:
 def test_an_example_without_annotation_has_no_words() -> None:
     batch = hand_worked()
     batch.annotations = (batch.annotations[0], ())
-    mask_BFS = matching().masks(batch)
+    mask_BFS = OffsetMatching(list(features_from_config(ALL).values())).masks(batch)
     assert mask_BFS[0, 1].any()
     assert not mask_BFS[1, 1].any()
 
@@ -211,29 +189,14 @@ def test_a_feature_that_matches_nothing_is_an_error_before_the_first_batch() -> 
 
 
 def test_features_by_penn_tags_need_annotation_with_tags() -> None:
-    untagged = [
-        replace(each, annotations=tuple(_untagged(annotation) for annotation in each.annotations))
-        for each in demo_examples()[:20]
-    ]
+    untagged = Example(0, ("dogs",), None, (Annotation((Word("dogs", 0, 4, "NOUN", -1, "root"),)),))
     with pytest.raises(UserError, match=r"defined by Penn Treebank tags \(NN, NNS\).*use annotation=spacy"):
-        Features(1, 1, {"nouns": {"tag": ["NN", "NNS"]}}).prepare(encoded(untagged))
+        Features(1, 1, {"nouns": {"tag": ["NN", "NNS"]}}).prepare(encoded([untagged]))
 
 
-def _untagged(annotation: Annotation) -> Annotation:
-    return replace(annotation, words=tuple(replace(word, tag="") for word in annotation.words))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_examples": 0}, "max_examples of a measure is 0; expected a whole number from 1"),
-        ({"max_examples": -3}, "max_examples of a measure is -3"),
-        ({"max_length": 2}, "max_length of a measure is 2; expected a whole number from 8"),
-        ({"max_length": 9.5}, "max_length of a measure is 9.5"),
-    ],
-)
-def test_no_examples_and_too_few_tokens_are_errors(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("settings", [{"max_examples": 0}, {"max_length": 2}, {"max_length": 9.5}])
+def test_no_examples_and_too_few_tokens_are_errors(settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"{next(iter(settings))} of a measure is "):
         Feed(**settings)
 
 

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import families
 import numpy as np
 import pytest
 import torch
@@ -54,18 +55,15 @@ def batch_of(*rows: tuple[list[int], list[int], tuple[Annotation, ...]]) -> Batc
     def padded(values: list[int], filler: int) -> list[int]:
         return values + [filler] * (size - len(values))
 
-    mask_BS = torch.tensor([padded([1] * len(ids), 0) for ids, _, _ in rows])
-    word_BS = torch.tensor([padded(words, -1) for _, words, _ in rows])
-    return Batch(
-        input_ids_BS=torch.tensor([padded(ids, 0) for ids, _, _ in rows]),
-        attention_mask_BS=mask_BS,
-        token_type_ids_BS=None,
-        special_BS=(word_BS < 0) & mask_BS.bool(),
-        word_BS=word_BS,
-        index_B=torch.arange(len(rows)),
-        label_B=None,
-        annotations=tuple(sentences for _, _, sentences in rows),
+    ids_BS, mask_BS = (
+        torch.tensor([padded(values, 0) for values in each])
+        for each in ([ids for ids, _, _ in rows], [[1] * len(ids) for ids, _, _ in rows])
     )
+    batch = families.batch_of({"input_ids": ids_BS, "attention_mask": mask_BS})
+    batch.word_BS = torch.tensor([padded(words, -1) for _, words, _ in rows])
+    batch.special_BS = (batch.word_BS < 0) & mask_BS.bool()
+    batch.annotations = tuple(sentences for _, _, sentences in rows)
+    return batch
 
 
 def hand_worked() -> Batch:
@@ -132,7 +130,7 @@ def test_corrected_p_values_equal_a_naive_loop() -> None:
 @pytest.mark.parametrize(("pairs", "matching"), PAIRS)
 @pytest.mark.parametrize("direction", ["element_to_target", "target_to_element", "both"])
 def test_pairs_are_those_worked_out_by_hand(pairs: str, matching: str, direction: str) -> None:
-    links = links_of(hand_worked(), pairs, direction, matching)  # type: ignore[arg-type]
+    links = links_of(hand_worked(), pairs, direction, matching)
     for link, expected in zip(links, PAIRS[pairs, matching], strict=True):
         turned = {(key, query) for query, key in expected}
         wanted = {"element_to_target": expected, "target_to_element": turned, "both": expected | turned}[direction]
@@ -239,7 +237,7 @@ def test_the_measure_equals_a_naive_loop(seed: int, pairs: str, matching: str) -
         # The first equal token may stand in the other sentence; the naive loop looks within one.
         batch.annotations = tuple(sentences if len(sentences) == 1 else () for sentences in batch.annotations)
     attention_BHQK = maps(batch, 2, seed)
-    measure = FrameRelations(1, 2, pairs=pairs, matching=matching, permutations=3)  # type: ignore[arg-type]
+    measure = FrameRelations(1, 2, pairs=pairs, matching=matching, permutations=3)
     values_BHC = measure.per_example(attention_BHQK, batch, None)
     for row, head in itertools.product(range(batch.size), range(2)):
         expected = naive(attention_BHQK[row, head].numpy(), batch, row, pairs, matching)
@@ -274,7 +272,7 @@ class Sentences:
 
 
 def prepared(measure: FrameRelations, batch: Batch) -> FrameRelations:
-    measure.prepare(Sentences(batch))  # type: ignore[arg-type]
+    measure.prepare(Sentences(batch))
     return measure
 
 

@@ -60,7 +60,6 @@ def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path:
     assert not [name for name in header if "/p_" in name]
     view = MeasureView(Run.open(tmp_path / "run"), FrameRelations(3, 4).declaration())
     links = view.fact(Links)
-    assert links is not None
     assert (links.source, links.links) == ("FrameNet 1.5", 4)
     assert [row.sentences for row in view.found(Filter)] == REMAINING["offsets"]
     assert [row.token for row in view.found(Token)][:3] == ["[CLS]", "he", "slowly"]
@@ -69,7 +68,6 @@ def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path:
     assert sum(row.weight for row in view.found(Weight)) == pytest.approx(3 * len(view.found(Token)), rel=1e-4)
     # What was measured is the model before its fine-tuning itself.
     before = view.at("initial")
-    assert before is not None
     for kind in (Links, Filter, Offset, Token, LinkedPair, Weight):
         assert before.found(kind) == view.found(kind)
 
@@ -80,7 +78,6 @@ def test_a_task_that_is_annotated_needs_no_framenet(tiny_bert: Path, tmp_path: P
     result = door("analyze", *[each for each in given if not each.startswith("measure=")])
     assert result.returncode == 0, result.stderr
     links = MeasureView(Run.open(tmp_path / "run"), FrameRelations(3, 4).declaration()).fact(Links)
-    assert links is not None
     assert links.source == "the annotation of task demo_paraphrase"
     assert (links.pairs, links.matching) == ("zip", "kovaleva")
     assert links.links >= 24

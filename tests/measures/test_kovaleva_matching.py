@@ -115,72 +115,51 @@ def real_examples(glue: Path, count: int = 60) -> list[Example]:
     ]
 
 
-def test_features_equal_a_naive_loop_on_a_real_treebank(glue: Path) -> None:
+def test_features_and_pairs_equal_a_naive_loop_on_a_real_treebank(glue: Path) -> None:
     examples = real_examples(glue)
     split = EncodedSplit(examples, bert_tokenizer(), 64)
-    measure = Features(1, 2, SECTIONS, matching="kovaleva", absent="kovaleva")
-    measure.prepare(split)
-    expected: dict[str, list[list[float]]] = {name: [] for name in SECTIONS}
+    measures = (
+        Features(1, 2, SECTIONS, matching="kovaleva", absent="kovaleva"),
+        TokenToToken(1, 2, SECTIONS, PAIRS, matching="kovaleva", absent="kovaleva"),
+    )
+    for measure in measures:
+        measure.prepare(split)
+    expected: dict[str, list[list[float]]] = {}
     seen_without = set()
     for start in range(0, len(examples), 16):
         batch = split[list(range(start, min(start + 16, len(examples))))]
         attention_BHQK = maps(batch, 2, start)
-        measure.update(Passed(0, batch, attention_BHQK))
+        for measure in measures:
+            measure.update(Passed(0, batch, attention_BHQK))
         for row in range(batch.size):
             example = plain(examples[start + row], bert_tokenizer(), 64)
             length = len(example.tokens)
+            map_HQK = attention_BHQK[row, :, :length, :length].numpy()
             for name in SECTIONS:
                 places = naive_positions(example, name)
-                if not places:
+                if places:
+                    largest = [[max(weights[places]) for weights in (to.mean(0), to[0])] for to in map_HQK]
+                    expected.setdefault(name, []).append([received for received, _ in largest])
+                    expected.setdefault(f"cls_to_{name}", []).append([from_first for _, from_first in largest])
+                else:
                     seen_without.add(name)
-                if not places and name == "negation":
-                    continue
-                numbers = [
-                    max(attention_BHQK[row, head, :length, :length].numpy().mean(axis=0)[places]) if places else 0.0
-                    for head in range(2)
-                ]
-                expected[name].append(numbers)
-    grid = measure.compute()
-    assert {"negation", "objects"} <= seen_without
-    for name in SECTIONS:
-        assert grid.count_LHC[0, 0, grid.columns.index(name)] == len(expected[name])
-        assert grid.column(name)[0].numpy() == pytest.approx(np.mean(expected[name], axis=0), abs=1e-12), name
-
-
-def test_pairs_equal_a_naive_loop_on_a_real_treebank(glue: Path) -> None:
-    examples = real_examples(glue)
-    split = EncodedSplit(examples, bert_tokenizer(), 64)
-    measure = TokenToToken(1, 2, SECTIONS, PAIRS, matching="kovaleva", absent="kovaleva")
-    measure.prepare(split)
-    expected: dict[str, list[list[float]]] = {name: [] for name in (*PAIRS, *(f"cls_to_{each}" for each in SECTIONS))}
-    for start in range(0, len(examples), 16):
-        batch = split[list(range(start, min(start + 16, len(examples))))]
-        attention_BHQK = maps(batch, 2, start)
-        measure.update(Passed(0, batch, attention_BHQK))
-        for row in range(batch.size):
-            example = plain(examples[start + row], bert_tokenizer(), 64)
+                    if name != "negation":
+                        expected.setdefault(name, []).append([0.0, 0.0])
             linked = [
                 (word.form, sentence.words[word.head].form)
                 for sentence in example.example.annotations
                 for word in sentence.words
                 if word.relation == "nsubj" and sentence.words[word.head].pos == "VERB"
             ]
-            subjects, verbs = ({pair[end] for pair in linked} for end in (0, 1))
+            subjects, verbs = (spelt_like(example, {pair[end] for pair in linked}) for end in (0, 1))
             for name, ends in (("subject_to_verb", (subjects, verbs)), ("verb_to_subject", (verbs, subjects))):
-                sources, targets = (spelt_like(example, words) for words in ends)
-                numbers = [
-                    max((attention_BHQK[row, head, q, k].item() for q, k in zip(sources, targets)), default=0.0)  # noqa: B905
-                    for head in range(2)
-                ]
-                expected[name].append(numbers)
-            for name in SECTIONS:
-                places = naive_positions(example, name)
-                if places:
-                    expected[f"cls_to_{name}"].append(
-                        [max(attention_BHQK[row, head, 0, position].item() for position in places) for head in range(2)]
-                    )
-    grid = measure.compute()
+                pairs = [*zip(*ends)]  # noqa: B905
+                numbers = [max((to[pair] for pair in pairs), default=0.0) for to in map_HQK]
+                expected.setdefault(name, []).append(numbers)
+    assert {"negation", "objects"} <= seen_without
     for name, values in expected.items():
+        measure = measures[name not in SECTIONS]
+        grid = measure.compute()
         assert grid.count_LHC[0, 0, grid.columns.index(name)] == len(values), name
         assert grid.column(name)[0].numpy() == pytest.approx(np.mean(values, axis=0), abs=1e-12), name
 
@@ -192,7 +171,7 @@ def test_offsets_and_spelling_differ_where_words_repeat() -> None:
     objects = {"objects": SECTIONS["objects"]}
     values = []
     for matching in ("offsets", "kovaleva"):
-        measure = Features(1, 1, objects, matching=matching)  # type: ignore[arg-type]
+        measure = Features(1, 1, objects, matching=matching)
         measure.prepare(split)
         values.append(measure.per_example(attention_BHQK, split[[0]], None)[0, 0, 0].item())
     received = attention_BHQK[0, 0].mean(0)

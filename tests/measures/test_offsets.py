@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patterns.random_maps import batch_of, random_maps, real_tokens
 
-from bertsecrets.measures.base import Passed
 from bertsecrets.measures.offsets import MeanOver, Offsets
 
 OFFSETS = (-1, 0, 1, 3, -12)
@@ -32,10 +30,3 @@ def test_offsets_equal_a_naive_loop(lengths: list[int], left: bool, seed: int, m
                 count = len(tokens) if mean_over == "tokens" else len(cells)
                 expected = sum(cells) / count if count else np.nan
                 assert result[row, head, index].item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
-
-
-def test_a_head_that_looks_back_has_all_its_weight_on_the_previous_token() -> None:
-    back = torch.eye(6).roll(1, 0)[None, None]
-    measure = Offsets(1, 1)
-    measure.update(Passed(0, batch_of(real_tokens((6,), 6)), back))
-    assert measure.compute().value_LHC[0, 0].tolist() == [1.0, 0.0, 0.0]

@@ -1,7 +1,5 @@
 """A measure on two models: against the other model measured alone, and differences against scipy's paired test."""
 
-from copy import deepcopy
-
 import numpy as np
 import pytest
 import torch
@@ -17,7 +15,6 @@ from bertsecrets.measures.analysis import Paired
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.measure import FrameRelations
-from bertsecrets.measures.offsets import Offsets
 from bertsecrets.measures.one_pass import measure_pass
 
 
@@ -73,15 +70,6 @@ def test_both_models_and_their_differences_on_the_same_examples() -> None:
         assert (difference.count_LHC[:, :, position] == keep_N.sum()).all()
         t_LH = difference.column(column) / difference.stderr_LHC[:, :, position]
         assert np.allclose(t_LH, stats.ttest_rel(a, b, axis=0).statistic, atol=1e-8)
-
-
-def test_a_model_does_not_differ_from_itself() -> None:
-    model = tiny_model("bert").double()
-    paired = Paired(Focus(LAYERS, HEADS), "initial")
-    measure_pass(model, [paired], batches(), {"initial": deepcopy(model)})
-    difference = paired.grids().difference
-    assert (difference.value_LHC == 0).all()
-    assert (difference.stderr_LHC == 0).all()
 
 
 def framed() -> list[Batch]:
@@ -153,7 +141,6 @@ def test_a_models_numbers_are_computed_once_for_all_its_pairs() -> None:
     assert all(isinstance(copy, CountedFocus) for copy in copies)
     assert len(partner.calls) == len(batches()) * LAYERS
     for copy in copies:
-        assert isinstance(copy, CountedFocus)
         # The other model's maps alone.
         assert len(copy.calls) == len(batches()) * LAYERS
         assert not any(theirs is own for theirs in copy.calls for own in partner.calls)
@@ -172,14 +159,6 @@ def test_a_partners_numbers_of_another_batch_are_not_reused() -> None:
     assert_bit_equal(paired.grids().difference, fresh.grids().difference)
 
 
-def test_references_that_no_measure_needs_do_not_run() -> None:
-    model, initial = two_models()
-    idle, calls = tiny_model("bert", seed=3), list[int]()
-    idle.register_forward_hook(lambda *_: calls.append(1))
-    measure_pass(model, [Offsets(LAYERS, HEADS), Drift(LAYERS, HEADS)], batches(), {"initial": initial, "random": idle})
-    assert not calls
-
-
 def test_a_models_autocast_does_not_round_its_measures() -> None:
     class Products(Focus):
         """A mean by a matrix product, which autocast would do in half precision."""
@@ -196,13 +175,10 @@ def test_a_models_autocast_does_not_round_its_measures() -> None:
         model, [Products(LAYERS, HEADS)], [batch], context=lambda: torch.autocast("cpu", torch.bfloat16)
     )
     assert len(seen) == LAYERS
+    real_BS = batch.attention_mask_BS.double()
     for layer, maps_BHQK in enumerate(seen):
-        expected_H = maps_BHQK.double().sqrt().sum((0, 2, 3)) / batch.size
-        extra_H = torch.zeros(HEADS, dtype=torch.float64)
-        for row in range(batch.size):
-            length = int(batch.lengths_B[row])
-            extra_H += maps_BHQK[row, :, length:].double().sqrt().sum((1, 2)) / batch.size
-        assert torch.allclose(grid.column("all")[layer], expected_H - extra_H, rtol=1e-5)
+        sum_H = torch.einsum("bhqk,bk,bq->h", maps_BHQK.double().sqrt(), real_BS, real_BS)
+        assert torch.allclose(grid.column("all")[layer], sum_H / batch.size, rtol=1e-5)
 
 
 def test_a_measure_of_two_models_cannot_be_paired() -> None:

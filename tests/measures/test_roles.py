@@ -79,16 +79,6 @@ def test_every_score_equals_a_naive_loop(name: str, count: int) -> None:
             assert scores[row, head].tolist() == pytest.approx(expected, abs=1e-10, nan_ok=True)
 
 
-def test_uniform_attention_scores_one_in_every_role() -> None:
-    batch = EncodedSplit(demo("demo_paraphrase", 3), bert_tokenizer(), 64)[[0, 1, 2]]
-    real_BS = batch.attention_mask_BS.double()
-    attention = (real_BS / real_BS.sum(-1, keepdim=True))[:, None, None].expand(-1, 1, real_BS.shape[1], -1)
-    scores = Roles(1, 1).per_example(attention, batch, None)
-    known = scores[~scores.isnan()]
-    assert len(known) > 20
-    assert torch.allclose(known, torch.ones_like(known))
-
-
 def test_examples_without_annotation_or_with_one_sentence_do_not_count_there() -> None:
     words = (Word("cats", 0, 4, "NOUN", -1, "root"),)
     examples = [Example(0, ("cats sleep",), None), Example(1, ("cats",), None, (Annotation(words),))]

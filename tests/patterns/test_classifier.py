@@ -9,16 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families import HEADS, LAYERS, tiny_batch, tiny_model
 from patterns.random_maps import batch_of, cropped, random_maps, real_tokens
 from sklearn.metrics import f1_score
 
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Passed
-from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.patterns.classes import NAMES, PATTERNS, UNCERTAIN
 from bertsecrets.patterns.classifier import CARD, SHIPPED, WEIGHTS, judge, load_classifier
-from bertsecrets.patterns.map_features import BINS, PICTURE_CHANNELS
 from bertsecrets.patterns.measure import Patterns
 from tools.pattern_classifier.generator import generate
 
@@ -93,21 +90,6 @@ def test_a_tie_is_uncertain() -> None:
     assert judge(logits, 0.3).uncertain.tolist() == [True, True]
 
 
-def test_the_picture_convolutions_match_a_naive_computation() -> None:
-    """The network keeps its channels last; the reference cuts out windows one by one, in float64."""
-    layers = [layer.double() for layer in load_classifier().network.picture if isinstance(layer, torch.nn.Conv2d)]
-    weights = [(layer.weight.detach().contiguous(), layer.bias.detach()) for layer in layers]
-    picture = torch.rand(
-        3, PICTURE_CHANNELS, BINS, BINS, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    )
-    values = picture
-    for (weight, bias), (size, stride, padding) in zip(weights, ((4, 2, 1), (4, 2, 1), (3, 1, 0)), strict=True):
-        windows = torch.nn.functional.pad(values, (padding,) * 4).unfold(2, size, stride).unfold(3, size, stride)
-        values = (torch.einsum("nchwij,dcij->ndhw", windows, weight) + bias[:, None, None]).clamp(min=0)
-    convolved = load_classifier().network.picture(picture.float())
-    assert torch.allclose(convolved.double(), values.flatten(1), atol=1e-5)
-
-
 @pytest.mark.parametrize("length", [64, 256])
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 def test_blocks_are_recognised_wherever_the_boundary_is(length: int, share: float) -> None:
@@ -170,15 +152,6 @@ def test_autocast_does_not_round_the_maps() -> None:
     assert torch.equal(rounded, classifier(attention, real).probability_P)
 
 
-def test_a_pass_counts_every_example_and_shares_sum_to_one() -> None:
-    inputs = tiny_batch((30, 12, 9, 6))
-    batch = batch_of(inputs["attention_mask"].bool())
-    batch.input_ids_BS = inputs["input_ids"]
-    grid = measure_pass(tiny_model("bert"), [Patterns(LAYERS, HEADS)], [batch, batch])[0]
-    assert (grid.count_LHC == 6).all()
-    assert torch.allclose(grid.value_LHC.sum(-1), torch.ones(LAYERS, HEADS, dtype=torch.float64))
-
-
 def test_the_shipped_weights_are_small() -> None:
     assert (SHIPPED / WEIGHTS).stat().st_size < 1_000_000
 
@@ -193,6 +166,6 @@ def test_classifiers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="was trained with bins 32"):
         load_classifier(tmp_path)
     with pytest.raises(UserError, match=r"Patterns.margin is .wide."):
-        Patterns(1, 1, margin="wide")  # type: ignore[arg-type]
+        Patterns(1, 1, margin="wide")
     with pytest.raises(UserError, match=r"Patterns.margin is 2"):
         Patterns(1, 1, margin=2)

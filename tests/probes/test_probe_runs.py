@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 from data.tasks import task
 from data.toy import wordpiece
 from families import HEADS, LAYERS, tiny_model
 from probes.treebanks import random_sentences
+from trainings import quiet_trainer
 
 from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.data.module import TaskData
@@ -47,23 +47,8 @@ def probed(folder: Path, root: Path, **settings: Any) -> tuple[Run, MeasureView]
     model = tiny_model("bert")
     module = SequenceClassifier(model, words, OptimizerConfig(learning_rate=0.1), ("validation",), {}, seed=0)
     callback = RunAnalysis(TrainProbes(**{"epochs": 1, "replicates": 20, **settings}), run)
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        callbacks=[callback],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        use_distributed_sampler=False,
-        default_root_dir=str(folder),
-    )
-    trainer.validate(module, datamodule=data, verbose=False)
+    quiet_trainer(folder, [callback], 1).validate(module, datamodule=data, verbose=False)
     return run, MeasureView(run, Probes().declaration())
-
-
-def facts(view: MeasureView) -> Probed:
-    found = view.fact(Probed)
-    assert found is not None
-    return found
 
 
 def test_all_probes_of_a_treebank_end_in_a_table(tmp_path: Path) -> None:
@@ -76,7 +61,7 @@ def test_all_probes_of_a_treebank_end_in_a_table(tmp_path: Path) -> None:
     (tmp_path / "run" / ".probes-x").mkdir(parents=True)
     (tmp_path / "run" / ".probes-x" / "train").write_bytes(b"0")
     run, view = probed(tmp_path / "run", root, glove=str(glove))
-    found, scores, states = facts(view), view.found(ProbeScore), view.found(HiddenState)
+    found, scores, states = view.fact(Probed), view.found(ProbeScore), view.found(HiddenState)
     assert (found.trained_on, found.sentences, found.halves) == (30, 20, False)
     assert [score.probe for score in scores] == list(LABELS)
     assert found.vectors == "glove.txt (2 numbers each)"
@@ -89,7 +74,6 @@ def test_all_probes_of_a_treebank_end_in_a_table(tmp_path: Path) -> None:
             assert score.selectivity.value == pytest.approx(score.uas.value - score.control.value)
     assert [score.weights for score in scores[2:]] == [26, 26 + 96, 26, 26 + 96]
     structural = view.fact(Structural)
-    assert structural is not None
     assert (structural.chosen_on, [row.state for row in states]) == (3, list(range(LAYERS + 1)))
     [chosen] = [row.uuas.value for row in states if row.chosen]
     assert structural.gain.value == pytest.approx(chosen - states[0].uuas.value)
@@ -98,7 +82,6 @@ def test_all_probes_of_a_treebank_end_in_a_table(tmp_path: Path) -> None:
     assert view.value("weight").shape == (LAYERS, HEADS)
     assert np.abs(view.value("weight")).max() > 0
     section = PRESENTER.section(MeasureView(run, run.declarations()[0]))
-    assert section is not None
     assert [len(table.rows) for table in section.tables] == [6, 6, LAYERS + 3]
 
 
@@ -110,7 +93,7 @@ def test_a_single_file_is_halved_and_a_run_repeats_itself(tmp_path: Path) -> Non
         _, view = probed(tmp_path / name, root, probes=["attention"], control=False)
         seen.append(
             (
-                replace(facts(view), read_seconds=0.0),
+                replace(view.fact(Probed), read_seconds=0.0),
                 [replace(row, seconds=0.0) for row in view.found(ProbeScore)],
                 view.found(Difference),
             )
@@ -128,11 +111,6 @@ def test_sentences_that_cannot_be_probed_are_reported(tmp_path: Path) -> None:
     treebank(root, "dev", 1, seed=0)
     with pytest.raises(UserError, match=r"too few annotated sentences of at most 32 tokens to train and score"):
         probed(tmp_path / "run", root)
-    treebank(root, "dev", 8, seed=0)
-    glove = tmp_path / "glove.txt"
-    glove.write_text("the 1 2\ncat 2\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"glove.txt:2: 1 numbers after the word 'cat', but 2 on earlier lines"):
-        probed(tmp_path / "run", root, glove=str(glove))
     assert not (tmp_path / "run" / FINDINGS).exists()
 
 
@@ -141,7 +119,4 @@ def test_a_word_of_a_vector_file_may_hold_spaces(tmp_path: Path) -> None:
     glove = tmp_path / "glove.txt"
     glove.write_text("the 1 2\n. . . 2 1\ncat 0 1\n", encoding="utf-8")
     _, view = probed(tmp_path / "run", tmp_path / "toy", glove=str(glove), probes=["distances_words"], control=False)
-    assert facts(view).vectors == "glove.txt (2 numbers each)"
-    glove.write_text("the 1 2\nman 3 2 1\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"glove\.txt:2: 3 numbers after the word 'man', but 2"):
-        probed(tmp_path / "other", tmp_path / "toy", glove=str(glove), probes=["distances_words"], control=False)
+    assert view.fact(Probed).vectors == "glove.txt (2 numbers each)"

@@ -9,7 +9,6 @@ from scipy import stats
 from benchmarks.verdicts import COUNTS, FLIPS, coverage
 from bertsecrets.statistics.intervals import (
     influenced_change,
-    paired_proportions,
     proportion_limits,
     weighted_limits,
 )
@@ -36,12 +35,6 @@ def test_limits_of_equal_weights_are_those_of_a_poisson_count() -> None:
         below = stats.poisson.cdf(count, high) - stats.poisson.pmf(count, high) / 2
         assert low == 0 if count == 0 else above == pytest.approx(TAIL, abs=1e-6)
         assert below == pytest.approx(TAIL, abs=1e-6)
-
-
-def test_no_flip_has_an_interval() -> None:
-    low_V, high_V = paired_proportions([0], [0], 277)(np.full(1, TAIL))
-    # Half of the chance of no flip at all is 2.5 %.
-    assert high_V[0] == -low_V[0] == pytest.approx(np.hypot(1 - 0.05 ** (1 / 277), 0), rel=1e-6)
 
 
 def test_many_small_influences_give_the_normal_interval() -> None:

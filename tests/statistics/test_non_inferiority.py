@@ -16,7 +16,6 @@ from bertsecrets.statistics.non_inferiority import (
     influenced_loss,
     paired_loss,
     smallest_ruled_out,
-    with_unseen_losses,
 )
 from bertsecrets.task_heads import METRICS
 
@@ -170,14 +169,6 @@ def test_the_smallest_loss_that_is_ruled_out_has_the_p_value(lost: int, won: int
     (loss,) = smallest_ruled_out(test, alpha, 1.0)
     assert test(np.array(loss + 1e-6))[0] <= alpha * (1 + 1e-3) or loss == 1.0
     assert test(np.array(loss - 1e-6))[0] >= alpha * (1 - 1e-3)
-
-
-def test_unseen_changes_are_further_losses() -> None:
-    chance_VK = np.array([[0.7, 0.2, 0.05], [1.0, 0.0, 0.0]])
-    test = paired_loss([1, 1], [2, 2], 300)
-    p_V = with_unseen_losses(test, 1 / 300, chance_VK, [0, 1, 4])(np.array(0.02))
-    alone = [p_of(1, 2, 300, 0.02 - k / 300) for k in (0, 1, 4)]
-    assert p_V == pytest.approx([0.7 * alone[0] + 0.2 * alone[1] + 0.05 * alone[2] + 0.05, alone[0]])
 
 
 @pytest.mark.parametrize("harmful", [1.0, 0.5])

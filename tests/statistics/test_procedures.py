@@ -19,6 +19,7 @@ from benchmarks.procedures import (
     SWEEPS,
     changes,
     losses,
+    of_groups,
     of_kinds,
     of_losses_in_all_seeds,
     of_other_seeds,
@@ -81,6 +82,14 @@ def test_counts_of_seeds_lose_and_vary_as_they_should() -> None:
     parts = [seed_counts(np.full((2, 1), MARGIN), np.array([0.004]), 400, generator)[2] for _ in range(4000)]
     common_2V, own_2SV = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
     assert (p_of_flips(common_2V, own_2SV, 400, MARGIN) <= 0.05).mean() <= 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["no effect", "rare flips"])
+def test_examples_in_groups_keep_their_level(scenario: str) -> None:
+    rates = of_groups(scenario, 400, 30)
+    check(rates, 30)
+    assert scenario != "no effect" or rates["any head falsely needed, examples in groups"]["before"] > 0.4
 
 
 @pytest.mark.slow

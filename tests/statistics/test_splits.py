@@ -24,7 +24,6 @@ def answers(generator: np.random.Generator, units: int, heads: int, words: float
 def p_values(total_N: Array, right_NC: Array, baseline_NB: Array, splits: int, seed: int) -> Array:
     """P-values of each split of the best head against every baseline."""
     chosen = choose_and_score(right_NC, baseline_NB, total_N, choosing_units(len(total_N), splits, seed))
-    assert chosen is not None
     return chosen.gains.exceeds_zero().max(1)
 
 
@@ -35,7 +34,6 @@ def test_ratios_equal_a_loop_over_splits_and_units() -> None:
     assert chooses_SN.sum(1).tolist() == [20] * 7
     assert len({row.tobytes() for row in chooses_SN}) == 7
     chosen = choose_and_score(right_NC, baseline_NB, total_N, chooses_SN)
-    assert chosen is not None
     choice_S, gains = chosen.choice_S, chosen.gains
     for split, chooses_N in enumerate(chooses_SN):
         sums = [sum(right_NC[unit, head] for unit in np.flatnonzero(chooses_N)) for head in range(5)]
