@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from data.toy import wordpiece
 from transformers import (
     AlbertConfig,
     AutoModelForSequenceClassification,
@@ -111,28 +110,30 @@ def tiny_model(
     family: str, seed: int = 0, attention: str | None = None, spread: float = 0.2, labels: int = 3
 ) -> PreTrainedModel:
     """A model in evaluation mode whose weights are spread enough for its maps to be far from uniform."""
+    model: PreTrainedModel = random_model(
+        AutoModelForSequenceClassification, family, spread, seed, attention, num_labels=labels
+    )
+    if family == "mobilebert":
+        # It reads the neighbours of a token, among them padding, whose vector is 0 as made.
+        with torch.no_grad():
+            model.get_input_embeddings().weight[model.config.pad_token_id] = 0
+    return model
+
+
+def random_model(
+    auto: Any, family: str, spread: float = 0.3, seed: int = 0, attention: str | None = None, **settings: Any
+) -> Any:
+    """A tiny model in evaluation mode, with settings of its configuration; its weights are spread so that heads
+    matter.
+    """
     torch.manual_seed(seed)
     config = CONFIGS[family]()
-    config.num_labels = labels
-    model = AutoModelForSequenceClassification.from_config(config, attn_implementation=attention)
+    for name, value in settings.items():
+        setattr(config, name, value)
+    model = auto.from_config(config, attn_implementation=attention).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * spread)
-        if family == "mobilebert":
-            # It reads the neighbours of a token, among them padding, whose vector is 0 as made.
-            model.get_input_embeddings().weight[config.pad_token_id] = 0
-    return model.eval()
-
-
-def random_model(auto: Any, family: str) -> Any:
-    """A tiny model for toy texts, with weights far from their first values, so that heads matter."""
-    torch.manual_seed(0)
-    config = CONFIGS[family]()
-    config.vocab_size = len(wordpiece())
-    model = auto.from_config(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
     return model
 
 

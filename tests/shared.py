@@ -1,7 +1,8 @@
-"""What tests only read, made once in a test session for all of its workers."""
+"""What tests only read, made once in a test session for all of its workers; and waiting for other processes."""
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,3 +26,11 @@ def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
             make(folder)
             finished.touch()
     return folder
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 20) -> bool:
+    """Whether a condition comes true within some seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(condition())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from data.toy import wordpiece
-from families import CONFIGS
+from families import random_model
 from transformers import (
     AutoModel,
     AutoModelForMultipleChoice,
@@ -31,13 +31,8 @@ TEXTS = ["the dog chased the cat", "the old man sat", "a chair", "on the cat", "
 )
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 def test_other_task_heads_are_watched_and_measured(kind: Any, refusal: str, family: str) -> None:
-    torch.manual_seed(0)
-    config = CONFIGS[family]()
-    config.vocab_size, config.num_labels = len(wordpiece()), 2
-    model = kind.from_config(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
+    model = random_model(kind, family, vocab_size=len(wordpiece()), num_labels=2)
+    config = model.config
     plain = AutoModel.from_config(config, attn_implementation="eager").eval()
     missing = plain.load_state_dict(model.base_model.state_dict(), strict=False).missing_keys
     assert all("pooler" in key for key in missing)
@@ -56,10 +51,7 @@ def test_other_task_heads_are_watched_and_measured(kind: Any, refusal: str, fami
 
 
 def test_choices_are_watched_side_by_side() -> None:
-    torch.manual_seed(0)
-    config = CONFIGS["bert"]()
-    config.vocab_size = len(wordpiece())
-    model = AutoModelForMultipleChoice.from_config(config).eval()
+    model = random_model(AutoModelForMultipleChoice, "bert", vocab_size=len(wordpiece()))
     inputs = wordpiece()(TEXTS[:4], padding=True, return_tensors="pt")
     maps: list[torch.Tensor] = []
     with torch.no_grad(), bs.watch(model, lambda layer, attention_BHQK: maps.append(attention_BHQK)):

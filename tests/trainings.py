@@ -7,20 +7,15 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from data.toy import wordpiece
-from families import CONFIGS, tiny_model
+from families import random_model, tiny_model
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 
 def tiny_classifier(seed: int = 0) -> PreTrainedModel:
     """A tiny BERT with two classes and the toy tokenizer's words, whose weights are large enough to matter."""
-    torch.manual_seed(seed)
-    config = CONFIGS["bert"]()
-    config.vocab_size, config.num_labels = len(wordpiece()), 2
-    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model
+    settings = {"vocab_size": len(wordpiece()), "num_labels": 2}
+    model: PreTrainedModel = random_model(AutoModelForSequenceClassification, "bert", 0.1, seed, **settings)
+    return model.train()
 
 
 def model_of_tokens(attention: str | None = None) -> PreTrainedModel:

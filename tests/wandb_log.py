@@ -3,6 +3,7 @@
 import json
 import struct
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,35 @@ def leaves(items: Iterable[Any]) -> dict[str, object]:
         name, value = item.key or "/".join(item.nested_key), json.loads(item.value_json)
         found |= {f"{name}/{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
     return found
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """The only offline run of a folder: its file, records and beginning; settings by name; numbers by name."""
+
+    path: Path
+    records: list[wandb_internal_pb2.Record]
+    run: Any
+    config: dict[str, Any]
+    summary: dict[str, object]
+    history: list[dict[str, object]]
+
+    @property
+    def logged(self) -> dict[str, object]:
+        """The last value of everything that was logged at some step."""
+        return {name: value for line in self.history for name, value in line.items()}
+
+
+def tracked(folder: Path) -> Tracked:
+    """Read the only offline run of a folder."""
+    (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    records = list(read_log(path))
+    settings = [update for record in records for update in (*record.run.config.update, *record.config.update)]
+    return Tracked(
+        path,
+        records,
+        next(record.run for record in records if record.HasField("run")),
+        {update.key or "/".join(update.nested_key): json.loads(update.value_json) for update in settings},
+        leaves(update for record in records for update in record.summary.update),
+        [leaves(record.history.item) for record in records if record.HasField("history")],
+    )

@@ -36,7 +36,7 @@ GOLD = [3.0, 1.0, 0.5, 4.0, 4.5, 2.0]
 
 
 def encoder_of(family: str) -> PreTrainedModel:
-    model: PreTrainedModel = random_model(AutoModel, family)
+    model: PreTrainedModel = random_model(AutoModel, family, vocab_size=len(wordpiece()))
     return model
 
 

@@ -50,21 +50,23 @@ def checked(
     return made
 
 
-def names(made: DisableAnalysis) -> list[str]:
-    return [variant.name for variant in made.variants(describe(tiny_model("bert")))]
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"plans": ["layers", "heads", "groups"], "layer": 2, "heads": [[0, 1], [2, 3]]},
+            ["l02", "l02h00", "l02h01", "l02h02", "l02h03", "group-000"],
+        ),
+        # Components replace the plans.
+        ({"components": ["layers", "ffn", "attention"], "layer": [2]}, ["l02-attention", "l02-ffn", "l02-block"]),
+    ],
+)
+def test_plans_and_components_can_be_combined(settings: dict[str, Any], expected: list[str]) -> None:
+    variants = checked(**settings).variants(describe(tiny_model("bert")))
+    assert [variant.name for variant in variants] == expected
 
 
-def test_plans_can_be_combined(tmp_path: Path) -> None:
-    made = checked(plans=["layers", "heads", "groups"], layer=2, heads=[[0, 1], [2, 3]])
-    assert names(made) == ["l02", "l02h00", "l02h01", "l02h02", "l02h03", "group-000"]
-
-
-def test_components_replace_the_plans(tmp_path: Path) -> None:
-    made = checked(components=["layers", "ffn", "heads", "attention"], layer=[2])
-    assert names(made) == ["l02h00", "l02h01", "l02h02", "l02h03", "l02-attention", "l02-ffn", "l02-block"]
-
-
-def test_groups_come_from_two_places(tmp_path: Path) -> None:
+def test_groups_come_from_two_places() -> None:
     made = checked(plans=["groups"], heads=[[0, 1], [2, 3]], layers=[0, 1])
     found = made.variants(describe(tiny_model("bert")))
     assert [len(variant.heads) for variant in found] == [2, 8]
@@ -107,21 +109,15 @@ def test_groups_come_from_two_places(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+def test_mistakes_are_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         checked(**settings)
 
 
 @pytest.mark.parametrize(("heads", "layers"), [(1, 1), (1, 2), (2, 1)])
-def test_similar_heads_need_two(tmp_path: Path, heads: int, layers: int) -> None:
-    config = BertConfig(
-        vocab_size=30,
-        hidden_size=8,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=8,
-        num_labels=3,
-    )
+def test_similar_heads_need_two(heads: int, layers: int) -> None:
+    shape = {"vocab_size": 30, "hidden_size": 8, "intermediate_size": 8, "num_labels": 3}
+    config = BertConfig(**shape, num_hidden_layers=layers, num_attention_heads=heads)
     model = BertForSequenceClassification(config)
     if heads * layers > 1:
         assert checked(plans=["similar_groups"], model=model).plans == ("similar_groups",)

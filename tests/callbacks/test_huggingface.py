@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from callbacks.own_modules import HEADS, LAYERS, Library, examples
-from callbacks.test_own_modules import answers, entropy_by_hand, heads, spread, without
+from callbacks.test_own_modules import changes, effects, entropy_by_hand, heads, spread
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
@@ -23,9 +23,9 @@ from bertsecrets.errors import UserError
 pytest.importorskip("accelerate", reason="the Trainer needs it")
 
 
-def trained(folder: Path, *callbacks: HeadsCallback, **options: Any) -> Trainer:
+def trained(folder: Path, *callbacks: HeadsCallback, module: Any = None, **options: Any) -> Trainer:
     torch.manual_seed(3)
-    model = Library().model
+    model = (module or Library()).model
     quiet = {"save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True}
     chosen = {
         name: options.pop(name, value) for name, value in {"eval_strategy": "epoch", "learning_rate": 5e-5}.items()
@@ -134,35 +134,21 @@ def test_two_processes_give_the_numbers_of_one(tmp_path: Path) -> None:
 
 def test_the_trainer_of_hugging_face(tmp_path: Path) -> None:
     module: Any = spread(Library())
-    rows, model = examples(60, 2), module.model
+    rows = examples(60, 2)
     own = HeadsCallback(MeasureHeads("entropy", "drift"), DisableHeads(mode="zero"), CaptureMaps(2), GradientFlow(3))
-    arguments = TrainingArguments(
-        str(tmp_path),
-        num_train_epochs=2,
-        per_device_train_batch_size=16,
-        per_device_eval_batch_size=16,
-        eval_strategy="epoch",
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-    )
-    trainer = Trainer(model, arguments, train_dataset=examples(64, 1), eval_dataset=rows, callbacks=[own])
-    trainer.train()
+    trainer = trained(tmp_path, own, module=module)
     folder = tmp_path / "heads"
     measured = heads(folder, "entropy", "bits")
     assert measured.value.to_numpy().reshape(LAYERS, HEADS) == pytest.approx(entropy_by_hand(module, rows), abs=1e-5)
     assert list(heads(folder, "drift", "cosine", "training").step.unique()) == [4, 8]
     assert len(heads(folder, "gradient_flow", "gradient_norm", "training").step.unique()) >= 3
     val, labels = list(DataLoader(rows, 16)), torch.stack([row["labels"] for row in rows])
-    effects = pd.read_parquet(folder / "ablation.parquet").set_index("variant")
-    right = answers(module, val, lambda module, batch: module(**batch).logits) == labels
-    for layer in range(LAYERS):
-        for head in range(HEADS):
-            with without(module, layer, head):
-                disabled = answers(module, val, lambda module, batch: module(**batch).logits) == labels
-            delta = disabled.double().mean().item() - right.double().mean().item()
-            assert effects.loc[f"l{layer:02}h{head:02}"].delta == pytest.approx(delta)
+
+    def accuracy(said: torch.Tensor) -> float:
+        return (said == labels).double().mean().item()
+
+    _, change_LH = changes(module, val, lambda module, batch: module(**batch).logits, accuracy)
+    assert effects(folder).delta.to_numpy().reshape(LAYERS, HEADS) == pytest.approx(change_LH)
     assert len(bs.Run(folder).to_pandas()) == LAYERS * HEADS
     trainer.evaluate()
     assert set(pd.read_parquet(folder / "ablation.parquet").step) == {8}

@@ -100,6 +100,23 @@ def answers(module: Any, batches: Sequence[Any], call: Callable[[Any, Any], Tens
     return torch.cat([call(module, batch) for batch in batches]).argmax(-1)
 
 
+def changes(
+    module: Any, batches: Sequence[Any], call: Callable[[Any, Any], Tensor], score: Callable[[Tensor], float]
+) -> tuple[float, np.ndarray]:
+    """A score of the answers, and how it changes when a hook sets each head to zero, ``[layers, heads]``."""
+    before, change_LH = score(answers(module, batches, call)), np.empty((LAYERS, HEADS))
+    for layer, head in np.ndindex(LAYERS, HEADS):
+        with without(module, layer, head):
+            change_LH[layer, head] = score(answers(module, batches, call)) - before
+    return before, change_LH
+
+
+def effects(folder: Path) -> pd.DataFrame:
+    """The rows of disabled heads in a folder, in their order."""
+    table = pd.read_parquet(folder / "ablation.parquet")
+    return table[table.kind == "head"].sort_values("variant")
+
+
 def mine(module: Any, batch: Any) -> Tensor:
     return module(batch["input_ids"], batch["attention_mask"])
 
@@ -148,19 +165,13 @@ def test_numbers_are_those_of_hooks_and_plain_loops(case: str, tmp_path: Path) -
     measured = heads(folder, "entropy", "bits")
     assert measured.value.to_numpy().reshape(LAYERS, HEADS) == pytest.approx(entropy_by_hand(module, rows), abs=1e-5)
     assert set(measured["count"]) == {60}
-    labels = torch.stack([row["labels"] for row in rows])
-    right = answers(module, list(val), call) == labels
-    effects = pd.read_parquet(folder / "ablation.parquet").set_index("variant")
-    assert effects.baseline.iloc[0] == pytest.approx(right.double().mean().item())
-    for layer in range(LAYERS):
-        for head in range(HEADS):
-            with without(module, layer, head):
-                disabled = answers(module, list(val), call) == labels
-            row = effects.loc[f"l{layer:02}h{head:02}"]
-            assert row["count"] == 60
-            assert row.delta == pytest.approx(disabled.double().mean().item() - right.double().mean().item())
-    assert (effects.delta != 0).any()
-    assert effects.loss_change.notna().all() == (case != "tuples")
+    labels, found = torch.stack([row["labels"] for row in rows]), effects(folder)
+    before, change_LH = changes(module, list(val), call, lambda said: (said == labels).double().mean().item())
+    assert change_LH.any()
+    assert found.delta.to_numpy().reshape(LAYERS, HEADS) == pytest.approx(change_LH)
+    assert found.baseline.iloc[0] == pytest.approx(before)
+    assert set(found["count"]) == {60}
+    assert found.loss_change.notna().all() == (case != "tuples")
 
 
 @pytest.mark.parametrize(("sample", "counted"), [(20, 20), (None, 60)])
@@ -219,17 +230,12 @@ def test_a_score_of_ones_own_is_that_of_a_loop_of_hooks(tmp_path: Path) -> None:
     val = DataLoader(rows, 16)
     callback = DisableHeads(mode="zero", folder=folder, outcome=found_counts, metric=own_f1)
     trainer(tmp_path, callback).fit(module, DataLoader(examples(64, 1), 16), val)
-    labels = torch.stack([row["labels"] for row in rows])
-    before = f1_score(labels, answers(module, list(val), mine))
-    effects = pd.read_parquet(folder / "ablation.parquet").set_index("variant")
-    assert set(effects.metric) == {"own_f1"}
-    assert effects.baseline.iloc[0] == pytest.approx(before)
-    for layer in range(LAYERS):
-        for head in range(HEADS):
-            with without(module, layer, head):
-                disabled = f1_score(labels, answers(module, list(val), mine))
-            assert effects.loc[f"l{layer:02}h{head:02}"].delta == pytest.approx(disabled - before)
-    assert (effects.low_simultaneous <= effects.delta + 1e-12).all()
+    labels, found = torch.stack([row["labels"] for row in rows]), effects(folder)
+    before, change_LH = changes(module, list(val), mine, lambda said: f1_score(labels, said))
+    assert set(found.metric) == {"own_f1"}
+    assert found.baseline.iloc[0] == pytest.approx(before)
+    assert found.delta.to_numpy().reshape(LAYERS, HEADS) == pytest.approx(change_LH)
+    assert (found.low_simultaneous <= found.delta + 1e-12).all()
     report_run(Run.open(folder), 2).write(Run.open(folder))
     assert "own_f1" in (folder / "report.html").read_text("utf-8")
 

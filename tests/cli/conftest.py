@@ -3,16 +3,12 @@
 from pathlib import Path
 
 import pytest
-from cli.runs import door, small
+from cli.runs import ran, small
 from shared import made_once, session_folder
 
 
 @pytest.fixture(scope="session")
 def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the tiny BERT without callbacks, made once; for tests that only read it."""
-
-    def train(folder: Path) -> None:
-        result = door("train", *small(tiny_bert, folder, callbacks="none"))
-        assert result.returncode == 0, result.stderr
-
-    return made_once(session_folder(tmp_path_factory) / "trained_tiny_bert", train)
+    folder = session_folder(tmp_path_factory) / "trained_tiny_bert"
+    return made_once(folder, lambda folder: ran("train", *small(tiny_bert, folder, callbacks="none")))

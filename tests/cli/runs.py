@@ -1,13 +1,16 @@
 """Run train.py and analyze.py as a user does, in processes of their own."""
 
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from faults.client import warm_process
+from omegaconf import DictConfig
 
 from bertsecrets.results.run import plain
 from bertsecrets.settings import CONF
@@ -36,6 +39,28 @@ def door(
     if answer["timed_out"]:
         raise subprocess.TimeoutExpired([name, *arguments], timeout, *printed)
     return subprocess.CompletedProcess([name, *arguments], answer["status"], *printed)
+
+
+def ran(name: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The same for a command that has to succeed."""
+    done = door(name, *arguments, **options)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """Start train.py in a process group of its own, without waiting for it."""
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *arguments],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A test runner in the background of a shell ignores interrupts, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def environment() -> dict[str, str]:
@@ -73,6 +98,12 @@ def small(model: Path, folder: Path, **settings: object) -> list[str]:
     return [f"{key}={value}" for key, value in given.items()]
 
 
+def small_analysis(model: Path, folder: Path, **settings: object) -> list[str]:
+    """The arguments of an analysis of such a run."""
+    given = small(model, folder, **settings)
+    return [word for word in given if not word.startswith(("trainer.max_epochs", "task.training.b"))]
+
+
 def parsed(arguments: Sequence[str], command: str = "train") -> Invocation:
     """A command line that Hydra does not answer itself, parsed."""
     invocation = parse_arguments(arguments, CONF, command)
@@ -80,8 +111,13 @@ def parsed(arguments: Sequence[str], command: str = "train") -> Invocation:
     return invocation
 
 
-def composed(arguments: Sequence[str], command: str = "train") -> dict[str, Any]:
-    """The configuration of a command line, as plain values."""
+def configured(arguments: Sequence[str], command: str = "train") -> DictConfig:
+    """The configuration of a command line."""
     invocation = parsed(arguments, command)
     with invocation.hydra():
-        return plain(without_hydra(invocation.compose(invocation.overrides)))
+        return without_hydra(invocation.compose(invocation.overrides))
+
+
+def composed(arguments: Sequence[str], command: str = "train") -> dict[str, Any]:
+    """The same as plain values."""
+    return plain(configured(arguments, command))

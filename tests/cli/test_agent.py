@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli.runs import ROOT, door, small
+from cli.runs import ROOT, ran, small, small_analysis
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
-from wandb_log import leaves, read_log
+from wandb_log import leaves, tracked
 
 
 def command_of(name: str, **values: object) -> tuple[str, list[str]]:
@@ -33,38 +33,19 @@ def test_an_agents_run_has_its_id_and_the_objective(
     name: str, values: dict[str, object], expected: dict[str, object], tiny_bert: Path, trained: Path, tmp_path: Path
 ) -> None:
     program, arguments = command_of(name, **values)
-    keys = (
-        ("model", "task", "data", "trainer")
-        if program == "train"
-        else ("trainer.accelerator", "report", "progress", "ablation")
-    )
-    given = [
-        word
-        for word in small(tiny_bert, tmp_path, logger="wandb", trainer__max_epochs=1)
-        if word.startswith((*keys, "logger", "hydra"))
-    ]
-    given += (
-        ["logger.wandb.mode=offline"] if program == "train" else [f"checkpoint={trained}", "logger.wandb.mode=offline"]
-    )
-    agent = {"WANDB_SWEEP_ID": "sweep1", "WANDB_RUN_ID": "agent1"}
-    result = door(program, *arguments, *given, variables=agent)
-    assert result.returncode == 0, result.stderr
-    assert "A W&B agent started this run, but logger.wandb.mode is offline" in result.stdout
-    (log,) = tmp_path.glob("wandb/offline-run-*/run-agent1.wandb")
-    records = list(read_log(log))
-    (run,) = [record.run for record in records if record.HasField("run")][:1]
-    assert (run.run_id, run.sweep_id) == ("agent1", "sweep1")
-    summary: dict[str, object] = {}
-    for record in records:
-        if record.HasField("summary"):
-            summary |= leaves(record.summary.update)
-    scores = json.loads((tmp_path / "scores.json").read_text())["sets"]["val"]["model"]
-    config = leaves(run.config.update)
     if program == "train":
-        assert summary["objective"] == scores["accuracy"]
-        assert config.items() >= expected.items()
+        given = small(tiny_bert, tmp_path, logger="wandb", trainer__max_epochs=1)
     else:
-        assert run.display_name.startswith(f"without {expected['disabled/what']} · ")
-        assert summary["objective"] == pytest.approx(scores["accuracy"] + float(str(summary["disabled/effect"])) / 100)
-        assert summary.items() >= expected.items()
-        assert config.items() >= expected.items()
+        given = small_analysis(tiny_bert, tmp_path, logger="wandb", checkpoint=trained)
+    agent = {"WANDB_SWEEP_ID": "sweep1", "WANDB_RUN_ID": "agent1"}
+    result = ran(program, *arguments, *given, "logger.wandb.mode=offline", variables=agent)
+    assert "A W&B agent started this run, but logger.wandb.mode is offline" in result.stdout
+    found = tracked(tmp_path)
+    assert (found.path.stem, found.run.run_id, found.run.sweep_id) == ("run-agent1", "agent1", "sweep1")
+    objective = json.loads((tmp_path / "scores.json").read_text())["sets"]["val"]["model"]["accuracy"]
+    if program == "analyze":
+        assert found.run.display_name.startswith(f"without {expected['disabled/what']} · ")
+        objective += float(str(found.summary["disabled/effect"])) / 100
+        assert found.summary.items() >= expected.items()
+    assert found.summary["objective"] == pytest.approx(objective)
+    assert leaves(found.run.config.update).items() >= expected.items()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli.runs import door, small
+from cli.runs import ran, small, small_analysis
 from PIL import Image
-from wandb_log import leaves, read_log
+from wandb_log import tracked
 
 import bertsecrets as bs
 from bertsecrets.ablation.outcomes import Outcomes
@@ -33,9 +33,10 @@ EXACT = (
 )
 
 
-def analysis(model: Path, folder: Path, swept: Path, *extra: str) -> list[str]:
-    kept = [a for a in small(model, folder) if not a.startswith(("trainer.max_epochs", "task.training.b"))]
-    return [*kept, f"checkpoint={swept / 'checkpoints' / 'last.ckpt'}", *extra]
+def analysed_to(folder: Path, model: Path, swept: Path, *extra: str) -> AblationTable:
+    """The table of an analysis of the last checkpoint."""
+    ran("analyze", *small_analysis(model, folder, checkpoint=swept / "checkpoints" / "last.ckpt"), *extra)
+    return AblationTable.read(folder / "ablation.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +44,14 @@ def swept(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that disabled all heads and layers at every validation."""
     folder = tmp_path_factory.mktemp("swept") / "run"
     every = ["callbacks=disable", "callbacks.disable.every_n_validations=1", "measure.drift.every_n_validations=3"]
-    result = door("train", *small(tiny_bert, folder, logger="default", report__figures="null"), *every)
-    assert result.returncode == 0, result.stderr
+    ran("train", *small(tiny_bert, folder, logger="default", report__figures="null"), *every)
     return folder
 
 
 @pytest.fixture(scope="module")
 def analysed(swept: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("analysed") / "run"
-    result = door("analyze", *analysis(tiny_bert, folder, swept, "analysis=disable_heads"))
-    assert result.returncode == 0, result.stderr
+    analysed_to(folder, tiny_bert, swept, "analysis=disable_heads")
     return folder
 
 
@@ -130,12 +129,8 @@ def test_a_dossier_counts_the_answers_that_change(swept: Path, tmp_path: Path) -
 
 
 def test_weights_and_biases_has_the_sweep(swept: Path) -> None:
-    (log,) = swept.glob("wandb/offline-run-*/run-*.wandb")
-    logged: dict[str, object] = {}
-    summary: dict[str, object] = {}
-    for record in read_log(log):
-        logged |= leaves(record.history.item)
-        summary |= leaves(record.summary.update)
+    found = tracked(swept)
+    logged, summary = found.logged, found.summary
     # What is logged last is of the finished model.
     effects = AblationTable.read(swept / "ablation.parquet").select(stage="checkpoint", metric="f1")
     (delta,) = [row["delta"] for row in effects.select(kind="layer").rows() if row["variant"] == "l02"]
@@ -148,7 +143,7 @@ def test_weights_and_biases_has_the_sweep(swept: Path) -> None:
     ):
         assert f"{name}/path" in logged, name
     # The page's own figure.
-    picture = log.parent / "files" / str(logged["figures/ablation_head_uniform_accuracy/path"])
+    picture = found.path.parent / "files" / str(logged["figures/ablation_head_uniform_accuracy/path"])
     own = swept / "figures" / "ablation_head_uniform_accuracy.png"
     assert Image.open(picture).tobytes() == Image.open(own).tobytes()
     rows = AblationTable.read(swept / "ablation.parquet").select(step=24, metric="accuracy", kind="head").rows()
@@ -175,12 +170,9 @@ def test_two_processes_screen_what_one_does(
 ) -> None:
     tables, records = [], []
     for devices in (1, 2):
-        arguments = [a for a in analysis(tiny_bert, tmp_path / str(devices), swept) if a != "trainer.accelerator=cpu"]
         screened = ["analysis=disable_heads", "ablation.sweep=screened", "ablation.audit=0.2"]
-        screened.append(f"ablation.precision={precision}")
-        result = door("analyze", *arguments, *screened, "trainer=ddp_cpu", f"trainer.devices={devices}")
-        assert result.returncode == 0, result.stderr
-        tables.append(AblationTable.read(tmp_path / str(devices) / "ablation.parquet"))
+        screened += [f"ablation.precision={precision}", "trainer=ddp_cpu", f"trainer.devices={devices}"]
+        tables.append(analysed_to(tmp_path / str(devices), tiny_bert, swept, *screened))
         records += [replace(row, onednn=False) for row in rows_in(tmp_path / str(devices), Screened)]
     same(*tables, 1e-9)
     assert records[0] == records[1]
@@ -192,13 +184,9 @@ def test_two_processes_screen_what_one_does(
 @pytest.mark.slow
 def test_redundancy_and_named_groups(swept: Path, tiny_bert: Path, tmp_path: Path) -> None:
     few = ["ablation.group_count=3", "ablation.permutations=200", "ablation.resamples=200", "ablation.mode=mean"]
-    result = door("analyze", *analysis(tiny_bert, tmp_path / "groups", swept, "analysis=redundancy", *few))
-    assert result.returncode == 0, result.stderr
-    table = AblationTable.read(tmp_path / "groups" / "ablation.parquet")
+    table = analysed_to(tmp_path / "groups", tiny_bert, swept, "analysis=redundancy", *few)
     assert {"head", "group", "random"} <= {row["kind"] for row in table.rows()}
     assert "Groups of heads with similar maps" in (tmp_path / "groups" / "report.html").read_text("utf-8")
     named = ["analysis=disable_groups", "ablation.heads=[[0,1],[2,3]]", "ablation.layers=[0,2]", "ablation.mode=zero"]
-    result = door("analyze", *analysis(tiny_bert, tmp_path / "named", swept, *named))
-    assert result.returncode == 0, result.stderr
-    rows = AblationTable.read(tmp_path / "named" / "ablation.parquet").select(metric="accuracy").rows()
+    rows = analysed_to(tmp_path / "named", tiny_bert, swept, *named).select(metric="accuracy").rows()
     assert [row["heads"] for row in rows] == ["0-1 2-3", "0-0 0-1 0-2 0-3 2-0 2-1 2-2 2-3"]

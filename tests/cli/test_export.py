@@ -3,17 +3,15 @@
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli.runs import parsed
+from cli.runs import configured, parsed
 from huggingface_hub import ModelCard
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from pyarrow.csv import read_csv
 from reporting.finished_runs import make_run
 from statsmodels.stats.proportion import proportion_confint
@@ -25,13 +23,9 @@ from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import RECORD
 from bertsecrets.results.files import check_new_folder
-from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import BASE
 
 EFFECTS_LH = np.array([[0.0, -0.05, 0, 0], [0, 0, -0.11, 0], [0, 0, 0, 0.01]])
 """Of the tiny model's 3 layers of 4 heads; the two losses are significant."""
-
-Configure = Callable[..., DictConfig]
 
 
 def fine_tuned(folder: Path) -> PreTrainedModel:
@@ -64,8 +58,7 @@ def write_checkpoint(path: Path, model: PreTrainedModel, step: int) -> None:
 @pytest.fixture
 def run(tiny_bert: Path, tmp_path: Path) -> Path:
     """A run whose best checkpoint, of step 9, was scored and swept, and whose last one was not."""
-    with initialize_config_dir(config_dir=str(CONF.resolve()), **BASE):
-        composed = compose("train", overrides=["task=demo_paraphrase", "model=folder", f"model.path={tiny_bert}"])
+    composed = configured(["task=demo_paraphrase", "model=folder", f"model.path={tiny_bert}"])
     names = ("model", "data", "annotation", "optimizer", "trainer")
     sections = OmegaConf.to_container(OmegaConf.masked_copy(composed, [*names, "task"]), resolve=True)
     assert isinstance(sections, dict)
@@ -89,19 +82,13 @@ def run(tiny_bert: Path, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def configure() -> Configure:
-    def compose_export(*overrides: str) -> DictConfig:
-        with initialize_config_dir(config_dir=str(CONF.resolve()), **BASE):
-            return with_run_settings(compose("export", overrides=list(overrides)), overrides)
-
-    return compose_export
+def exported(folder: Path, checkpoint: Path, *overrides: str) -> Path:
+    given = [f"folder={folder}", f"checkpoint={checkpoint}", *overrides]
+    return export.export_model(with_run_settings(configured(given, "export"), given))
 
 
-def test_plain_transformers_gives_the_logits_of_the_checkpoint(
-    run: Path, tiny_bert: Path, tmp_path: Path, configure: Configure
-) -> None:
-    folder = export.export_model(configure(f"folder={tmp_path / 'new' / 'model'}", f"checkpoint={run}"))
+def test_plain_transformers_gives_the_logits_of_the_checkpoint(run: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    folder = exported(tmp_path / "new" / "model", run)
     loaded = AutoModelForSequenceClassification.from_pretrained(folder)
     tokenizer, own = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(tiny_bert)
     pairs = ["The cat sat.", "It rained all day long."], ["The cat lay.", "No."]
@@ -115,13 +102,13 @@ def test_plain_transformers_gives_the_logits_of_the_checkpoint(
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
-def test_another_model_is_refused_by_the_paths_of_both(run: Path, tiny_bert: Path, configure: Configure) -> None:
+def test_another_model_is_refused_by_the_paths_of_both(run: Path, tiny_bert: Path) -> None:
     with pytest.raises(UserError, match=f"model.path='other' contradicts .* trained from model.path='{tiny_bert}'"):
-        configure(f"checkpoint={run}", "model=folder", "model.path=other")
+        exported(run / "new", run, "model=folder", "model.path=other")
 
 
-def test_the_card_states_scores_heads_and_the_command(run: Path, tmp_path: Path, configure: Configure) -> None:
-    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
+def test_the_card_states_scores_heads_and_the_command(run: Path, tmp_path: Path) -> None:
+    folder = exported(tmp_path / "model", run)
     card = ModelCard.load(folder / "README.md")
     (result,) = card.data.eval_results
     assert (result.metric_name, result.metric_value) == ("val/accuracy", 0.75)
@@ -150,11 +137,9 @@ def test_the_card_states_scores_heads_and_the_command(run: Path, tmp_path: Path,
         ("data.text=my review", "'data.text=my review'"),
     ],
 )
-def test_no_part_of_a_path_is_printed(
-    run: Path, tmp_path: Path, configure: Configure, setting: str, printed: str
-) -> None:
+def test_no_part_of_a_path_is_printed(run: Path, tmp_path: Path, setting: str, printed: str) -> None:
     (run / ".hydra" / "overrides.yaml").write_text(json.dumps([setting]))
-    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
+    folder = exported(tmp_path / "model", run)
     assert f"python -m bertsecrets train {printed}\n" in (folder / "README.md").read_text("utf-8")
 
 
@@ -167,21 +152,21 @@ def test_no_part_of_a_path_is_printed(
     ],
 )
 def test_a_control_is_called_one(
-    run: Path, tmp_path: Path, configure: Configure, data: dict[str, object], words: str | None, texts: str
+    run: Path, tmp_path: Path, data: dict[str, object], words: str | None, texts: str
 ) -> None:
     config = OmegaConf.load(run / "config.yaml")
     config.data.update(data)
     OmegaConf.save(config, run / "config.yaml")
-    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
+    folder = exported(tmp_path / "model", run)
     text = (folder / "README.md").read_text("utf-8")
     assert f"tokenizer({texts}, truncation" in text
     assert ("It is a control" in text) == (words is not None)
     assert words is None or f"It is a control, not a model of the task: {words}." in text
 
 
-def test_heads_of_other_weights_are_not_claimed(run: Path, tmp_path: Path, configure: Configure) -> None:
+def test_heads_of_other_weights_are_not_claimed(run: Path, tmp_path: Path) -> None:
     last = run / "checkpoints" / "last.ckpt"
-    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={last}"))
+    folder = exported(tmp_path / "model", last)
     text = (folder / "README.md").read_text("utf-8")
     assert "These weights were not scored" in text
     assert "No disabling sweep of these weights was found" in text
@@ -189,7 +174,7 @@ def test_heads_of_other_weights_are_not_claimed(run: Path, tmp_path: Path, confi
     assert not list(folder.glob("heads_together.*"))
 
 
-def test_a_sweep_of_a_later_analysis_is_used(run: Path, tmp_path: Path, configure: Configure) -> None:
+def test_a_sweep_of_a_later_analysis_is_used(run: Path, tmp_path: Path) -> None:
     from bertsecrets.pages.model_card import analyses_of
     from bertsecrets.results.run import Run
 
@@ -205,15 +190,15 @@ def test_a_sweep_of_a_later_analysis_is_used(run: Path, tmp_path: Path, configur
     best = run / "checkpoints" / "best.ckpt"
     assert [found.folder for found in analyses_of(Run.open(run), best, step=9)] == [analysis.resolve()]
     assert not analyses_of(Run.open(run), best, step=12)
-    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
+    folder = exported(tmp_path / "model", run)
     assert re.search(r"1 of \d+ heads disabled in turn.* is needed", (folder / "README.md").read_text("utf-8"))
     # An analysis from before the checkpoint was written is of other weights.
     os.utime(analysis / "finished.json", (1, 1))
     assert not analyses_of(Run.open(run), best, step=9)
 
 
-def test_the_head_table_is_exported_as_csv_and_parquet(run: Path, tmp_path: Path, configure: Configure) -> None:
-    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
+def test_the_head_table_is_exported_as_csv_and_parquet(run: Path, tmp_path: Path) -> None:
+    folder = exported(tmp_path / "model", run)
     table = pq.read_table(folder / "heads_together.parquet")
     assert read_csv(folder / "heads_together.csv").cast(table.schema).equals(table)
     heads = zip(table["layer"].to_pylist(), table["head"].to_pylist(), strict=True)
@@ -221,10 +206,10 @@ def test_the_head_table_is_exported_as_csv_and_parquet(run: Path, tmp_path: Path
     assert table["drift/cosine"].to_pylist() == pytest.approx((1 + EFFECTS_LH).ravel())
 
 
-def test_a_link_to_an_empty_folder_is_followed(run: Path, tmp_path: Path, configure: Configure) -> None:
+def test_a_link_to_an_empty_folder_is_followed(run: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
-    folder = export.export_model(configure(f"folder={tmp_path / 'link'}", f"checkpoint={run}"))
+    folder = exported(tmp_path / "link", run)
     assert folder == tmp_path / "empty"
     assert (tmp_path / "link" / "README.md").is_file()
 

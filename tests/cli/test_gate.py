@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from cli.runs import door, small
+from cli.runs import door, small_analysis
 
 
 def test_the_exit_status_refuses_a_model(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
     settings = {"checkpoint": trained, "analysis": "disable", "ablation__head": "1.1"}
-    words = [word for word in small(tiny_bert, tmp_path / "out", **settings) if not word.startswith("trainer.max")]
+    words = small_analysis(tiny_bert, tmp_path / "out", **settings)
     refused = door("analyze", *words, "fail_if='accuracy_loss > 0'")
     assert refused.returncode == 3
     assert refused.stderr.startswith("refused: accuracy_loss > 0: for the model without layer 1 · head 1 a loss of ")

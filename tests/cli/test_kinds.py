@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import transformers
-from cli.runs import door, small
+from cli.runs import door, ran, small
 from pyarrow import parquet
 from shared import made_once, session_folder
-from wandb_log import leaves, read_log
+from wandb_log import tracked
 
 from bertsecrets.results.formatting import metric_label
 
@@ -74,8 +74,7 @@ def trained(kind: Kind, seed: int, tiny_bert: Path, folder: Path) -> Path:
     def train(run: Path) -> None:
         model = made_once(folder / "tiny_masked_bert", with_head)
         given = small(model, run, task=kind.task, seed=seed, logger="wandb", trainer__max_epochs=1, **kind.settings)
-        result = door("train", *given, "logger.wandb.mode=offline")
-        assert result.returncode == 0, result.stderr
+        ran("train", *given, "logger.wandb.mode=offline")
 
     return made_once(folder / f"{kind.task}_seed{seed}", train)
 
@@ -84,15 +83,12 @@ def test_the_page_the_sweep_and_the_log_have_the_scores_of_the_training(kind: Ki
     scores = json.loads((run / "findings.json").read_text("utf-8"))["scores"]["sets"]["val"]
     assert scores["count"] == 37
     assert {*scores["model"]} == {*kind.metrics, "loss"}
-    (log,) = run.glob("wandb/offline-run-*/run-*.wandb")
-    logged = leaves(
-        update for record in read_log(log) if record.HasField("summary") for update in record.summary.update
-    )
+    summary = tracked(run).summary
     rows = parquet.read_table(run / "ablation.parquet").to_pylist()
     page = (run / "report.html").read_text("utf-8")
     for metric in kind.metrics:
         score = pytest.approx(scores["model"][metric], abs=1e-6)
-        assert logged[f"final/val/{metric}"] == score
+        assert summary[f"final/val/{metric}"] == score
         heads = [row["baseline"] for row in rows if row["metric"] == metric and row["kind"] == "head"]
         # A sweep computes rows of similar length together, which rounds differently.
         assert heads == [pytest.approx(scores["model"][metric], abs=2e-5)] * LAYERS * HEADS
@@ -139,9 +135,7 @@ def test_seeds_are_compared_judged_and_planned(kind: Kind, run: Path, other_seed
 )
 def test_analyses_of_a_run(kind: Kind, run: Path, tmp_path: Path, asked: tuple[str, ...]) -> None:
     given = (f"checkpoint={run}", "logger=csv", "progress=false", f"hydra.run.dir={tmp_path / 'out'}")
-    result = door("analyze", *given, *asked)
-    assert result.returncode == 0, result.stderr
-    assert "Report:" in result.stdout
+    assert "Report:" in ran("analyze", *given, *asked).stdout
 
 
 @pytest.mark.slow
@@ -150,8 +144,7 @@ def test_analyses_of_a_run(kind: Kind, run: Path, tmp_path: Path, asked: tuple[s
 )
 def test_a_head_and_a_text_are_viewed(kind: Kind, run: Path, tmp_path: Path, asked: str, shown: str) -> None:
     folder = f"hydra.run.dir={tmp_path / 'view'}"
-    result = door("train", "--config-name=view", f"checkpoint={run}", asked, "progress=false", folder)
-    assert result.returncode == 0, result.stderr
+    ran("train", "--config-name=view", f"checkpoint={run}", asked, "progress=false", folder)
     (page,) = (tmp_path / "view").glob("*.html")
     assert shown in page.read_text("utf-8")
 
@@ -159,7 +152,6 @@ def test_a_head_and_a_text_are_viewed(kind: Kind, run: Path, tmp_path: Path, ask
 @pytest.mark.slow
 def test_an_exported_model_and_its_card_name_its_class(kind: Kind, run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    result = door("train", "--config-name=export", f"checkpoint={run}", f"folder={folder}")
-    assert result.returncode == 0, result.stderr
+    ran("train", "--config-name=export", f"checkpoint={run}", f"folder={folder}")
     assert json.loads((folder / "config.json").read_text("utf-8"))["architectures"] == [f"BertFor{kind.model}"]
     assert f"AutoModelFor{kind.model}.from_pretrained" in (folder / "README.md").read_text("utf-8")

@@ -1,14 +1,13 @@
 """A measure defined in this file, with one config, has all that a shipped measure has; no other file knows it."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-from cli.runs import door, small
+from cli.runs import ran, small
 from torch import Tensor
-from wandb_log import leaves, read_log
+from wandb_log import tracked
 
 from bertsecrets import Column, Measure
 from bertsecrets.data.batch import Batch
@@ -32,31 +31,19 @@ class SharpnessInBits(Measure):
 CONFIG = "sharpness:\n  _target_: cli.test_new_measure.SharpnessInBits\n"
 
 
-def run(name: str, configs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command with this file's config in its search path."""
-    return door(name, "--config-dir", str(configs), *arguments)
-
-
 @pytest.fixture(scope="module")
-def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("configs")
-    (folder / "measure").mkdir()
-    (folder / "measure" / "sharpness.yaml").write_text(CONFIG, "utf-8")
+def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that took the measure."""
+    folder, configs = (tmp_path_factory.mktemp(name) for name in ("trained", "configs"))
+    (configs / "measure").mkdir()
+    (configs / "measure" / "sharpness.yaml").write_text(CONFIG, "utf-8")
+    settings = {"logger": "wandb", "measure": "[sharpness]", "compare_with": "[initial]", "report__figures": "null"}
+    ran("train", "--config-dir", str(configs), *small(tiny_bert, folder, **settings))
     return folder
 
 
-@pytest.fixture(scope="module")
-def trained(tiny_bert: Path, configs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of a run that took the measure, and what it printed."""
-    folder = tmp_path_factory.mktemp("trained")
-    settings = {"logger": "wandb", "measure": "[sharpness]", "compare_with": "[initial]", "report__figures": "null"}
-    done = run("train", configs, *small(tiny_bert, folder, **settings))
-    assert done.returncode == 0, done.stderr
-    return folder, done.stdout
-
-
-def test_its_numbers_are_in_the_head_table(trained: tuple[Path, str]) -> None:
-    table = HeadTable.read(trained[0] / "heads.parquet").select(measure="sharpness", column="bits")
+def test_its_numbers_are_in_the_head_table(trained: Path) -> None:
+    table = HeadTable.read(trained / "heads.parquet").select(measure="sharpness", column="bits")
     stages = set(table.table["stage"].to_pylist())
     # During training, and at the end of the best checkpoint.
     assert stages == {"training", "checkpoint", "initial", "checkpoint-initial"}
@@ -68,9 +55,8 @@ def test_its_numbers_are_in_the_head_table(trained: tuple[Path, str]) -> None:
     assert (stderr_LH > 0).all()
 
 
-def test_its_section_has_a_finding_a_figure_with_its_unit_and_a_table(trained: tuple[Path, str]) -> None:
-    folder, _ = trained
-    page = (folder / "report.html").read_text("utf-8")
+def test_its_section_has_a_finding_a_figure_with_its_unit_and_a_table(trained: Path) -> None:
+    page = (trained / "report.html").read_text("utf-8")
     finding = (
         r"Sharpness of attention: (layer \d · head \d+ has the highest value of “bits below uniform "
         r"attention”|bits below uniform attention is 0\.\d+ in all)"
@@ -79,22 +65,19 @@ def test_its_section_has_a_finding_a_figure_with_its_unit_and_a_table(trained: t
     assert "<h2>Sharpness of attention</h2>" in page
     assert "<h2>Sharpness of attention, compared with other models</h2>" in page
     assert "mean over heads" in page
-    assert (folder / "figures" / "sharpness.svg").is_file()
-    assert (folder / "figures" / "sharpness_beside_initial.svg").is_file()
+    assert (trained / "figures" / "sharpness.svg").is_file()
+    assert (trained / "figures" / "sharpness_beside_initial.svg").is_file()
 
 
-def test_its_heads_its_mean_and_its_figures_are_in_wandb(trained: tuple[Path, str]) -> None:
-    (log,) = (trained[0] / "wandb").glob("offline-run-*/*.wandb")
-    names = leaves(item for record in read_log(log) for item in record.history.item)
-    assert {"sharpness/bits/mean", "sharpness/bits/l00", "sharpness/bits/heatmap/_type"} <= names.keys()
-    assert "figures/sharpness/_type" in names
+def test_its_heads_its_mean_and_its_figures_are_in_wandb(trained: Path) -> None:
+    shown = {"sharpness/bits/mean", "sharpness/bits/l00", "sharpness/bits/heatmap/_type", "figures/sharpness/_type"}
+    assert shown <= tracked(trained).logged.keys()
 
 
-def test_its_report_can_be_made_again_without_its_class(trained: tuple[Path, str]) -> None:
-    folder, _ = trained
-    before = (folder / "figures" / "sharpness.svg").read_bytes()
-    (folder / "figures" / "sharpness.svg").unlink()
+def test_its_report_can_be_made_again_without_its_class(trained: Path) -> None:
+    figure = trained / "figures" / "sharpness.svg"
+    before = figure.read_bytes()
+    figure.unlink()
     # Neither this folder nor the config is at hand: labels and units come from the run's folder.
-    done = door("report", f"run={folder}", "progress=false")
-    assert done.returncode == 0, done.stderr
-    assert (folder / "figures" / "sharpness.svg").read_bytes() == before
+    ran("report", f"run={trained}", "progress=false")
+    assert figure.read_bytes() == before

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli.runs import composed, door, parsed, small
+from cli.runs import composed, parsed, ran, small
 from omegaconf import OmegaConf
 
 from bertsecrets.cli.arguments import own_data
@@ -23,12 +23,16 @@ def reviews(tmp_path: Path) -> Path:
     return path
 
 
+def own(reviews: Path) -> list[str]:
+    return ["data=csv", f"data.path='{reviews}'", "data.text=review", "data.label=verdict"]
+
+
 def completed(*arguments: str, command: str = "train") -> list[str]:
     return own_data(parsed(arguments, command))
 
 
 def test_the_completed_command_line_holds_the_task(reviews: Path) -> None:
-    given = ["data=csv", f"data.path='{reviews}'", "data.text=review", "data.label=verdict", "task.metrics=[matthews]"]
+    given = [*own(reviews), "task.metrics=[matthews]"]
     added = completed(*given)
     task = read_settings(composed([*given, *added])).task
     assert task.labels == tuple(sorted(TRICKY, key=lambda name: (5.0 if name == "5" else 0.0, name)))
@@ -84,26 +88,20 @@ def test_other_command_lines_are_left_alone(arguments: list[str]) -> None:
 
 
 def test_an_experiment_is_run_on_own_data_if_the_task_is_named(reviews: Path) -> None:
-    given = ["experiment=questions_quick", "task=own", "data=csv", f"data.path='{reviews}'", "data.text=review"]
-    assert "task.name=my_reviews" in completed(*given, "data.label=verdict")
+    assert "task.name=my_reviews" in completed("experiment=questions_quick", "task=own", *own(reviews))
 
 
 def test_the_shown_configuration_is_that_of_the_run(reviews: Path) -> None:
-    own = ["data=csv", f"data.path='{reviews}'", "data.text=review", "data.label=verdict"]
-    shown = door("train", *own, "--cfg", "job")
-    assert shown.returncode == 0, shown.stderr
-    assert OmegaConf.create(shown.stdout).task.name == "my_reviews"
+    shown = ran("train", *own(reviews), "--cfg", "job").stdout
+    assert OmegaConf.create(shown).task.name == "my_reviews"
 
 
 def test_a_run_on_a_csv_file_is_analysed_without_naming_it(reviews: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    own = ["data=csv", f"data.path='{reviews}'", "data.text=review", "data.label=verdict"]
     run = tmp_path / "run"
     quick = small(tiny_bert, run, callbacks="none", measure="[]", trainer__max_epochs=1)
-    trained = door("train", *own, *(setting for setting in quick if not setting.startswith("task=")))
-    assert trained.returncode == 0, trained.stderr
+    ran("train", *own(reviews), *(setting for setting in quick if not setting.startswith("task=")))
     settings = ["analysis=scores", "measure=[]", "trainer.accelerator=cpu", "logger=none", "progress=false"]
-    analysed = door("analyze", f"checkpoint={run}", *settings, f"hydra.run.dir={tmp_path / 'analysis'}")
-    assert analysed.returncode == 0, analysed.stderr
+    ran("analyze", f"checkpoint={run}", *settings, f"hydra.run.dir={tmp_path / 'analysis'}")
     scores = [json.loads((folder / "scores.json").read_text("utf-8")) for folder in (run, tmp_path / "analysis")]
     assert scores[0]["sets"]["val"]["model"] == scores[1]["sets"]["val"]["model"]
     held = scores[1]["sets"]["val"]["count"]

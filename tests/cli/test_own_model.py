@@ -11,7 +11,7 @@ import pandas
 import peft
 import pytest
 import torch
-from cli.runs import door
+from cli.runs import ran
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 import bertsecrets as bs
@@ -66,8 +66,7 @@ def analysed(
     out = folder / f"out_{len(list(folder.glob('out_*')))}"
     name = str(folder / model) if (folder / model).exists() else model
     words = (name, str(folder / "held_out.csv"), *settings, *QUICK, f"hydra.run.dir={out}")
-    result = door("analyze", *words, before=before)
-    assert result.returncode == 0, result.stderr
+    result = ran("analyze", *words, before=before)
     scores = json.loads((out / "scores.json").read_text("utf-8"))
     table = out / "ablation.parquet"
     rows = pandas.read_parquet(table) if table.exists() else pandas.DataFrame()
@@ -99,8 +98,7 @@ def test_the_words_of_a_plain_text_are_predicted_by_a_masked_language_model(tiny
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text, _ in _rows(40, 3)), "utf-8")
     out = tmp_path / "run"
     layers = ("analysis=disable_layers", *QUICK, f"hydra.run.dir={out}")
-    result = door("analyze", str(tmp_path / "lm"), str(tmp_path / "texts.txt"), *layers)
-    assert result.returncode == 0, result.stderr
+    ran("analyze", str(tmp_path / "lm"), str(tmp_path / "texts.txt"), *layers)
     table = pandas.read_parquet(out / "ablation.parquet")
     assert {*table["metric"]} == {"masked_accuracy", "pseudo_log_likelihood"}
     assert {*table["count"]} == {40}
@@ -241,7 +239,6 @@ def test_a_model_of_one_output_takes_whole_numbers_for_scores(folder: Path, tiny
 @pytest.mark.parametrize("name", ["renamed", pytest.param("base", marks=pytest.mark.slow)])
 def test_a_model_is_viewed_with_classes_of_its_own(name: str, folder: Path, tiny_bert: Path, tmp_path: Path) -> None:
     model = tiny_bert if name == "base" else folder / name
-    result = door("view", f"checkpoint={model}", "text=the film was great", f"hydra.run.dir={tmp_path / 'out'}")
-    assert result.returncode == 0, result.stderr
+    ran("view", f"checkpoint={model}", "text=the film was great", f"hydra.run.dir={tmp_path / 'out'}")
     # A model without a classifier has no answers.
     assert ("GOOD" in (tmp_path / "out" / "view.html").read_text("utf-8")) == (name == "renamed")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from cli.runs import door, small
+from cli.runs import ran, small
 
 from bertsecrets.pruning.rows import Pruned
 from bertsecrets.results.run import Run
@@ -22,28 +22,19 @@ LITTLE = (
 
 
 def pruned(folder: Path, trained: Path, *extra: str) -> Pruned:
-    result = door("analyze", f"checkpoint={trained}", f"hydra.run.dir={folder}", *LITTLE, *extra)
-    assert result.returncode == 0, result.stderr
-    found = Pruned.of(view_of(folder, "pruning"))
+    ran("analyze", f"checkpoint={trained}", f"hydra.run.dir={folder}", *LITTLE, *extra)
+    run = Run.open(folder)
+    (declaration,) = [one for one in run.declarations() if one.name == "pruning"]
+    found = Pruned.of(MeasureView(run, declaration))
     assert found is not None
     return found
-
-
-def view_of(folder: Path, name: str) -> MeasureView:
-    run = Run.open(folder)
-    (declaration,) = [one for one in run.declarations() if one.name == name]
-    return MeasureView(run, declaration)
 
 
 def test_settings_of_pruning_choose_the_analysis(trained: Path, tmp_path: Path) -> None:
     found = pruned(tmp_path / "run", trained, "prune.max_loss=1.0", "prune.confidence=0.95")
     # The importance of Michel et al. and the effects of single heads, and the two controls that are always added.
-    assert {point.score for point in found.points} == {
-        "head_gradient/example_normalised",
-        "exact",
-        "random",
-        "reversed",
-    }
+    scores = {point.score for point in found.points}
+    assert scores == {"head_gradient/example_normalised", "exact", "random", "reversed"}
     assert found.search.margin == 0.01
     assert "Pruned heads" in (tmp_path / "run" / "report.html").read_text("utf-8")
 
@@ -55,8 +46,7 @@ def test_heads_removed_before_training_on_one_page(tiny_bert: Path, tmp_path: Pa
         if not argument.startswith("hydra.run.dir")
     ]
     sweep = ["-m", f"hydra.sweep.dir={tmp_path}", "callbacks.prune.keep=12,4", "seed=1,2"]
-    result = door("train", *arguments, *sweep)
-    assert result.returncode == 0, result.stderr
+    ran("train", *arguments, *sweep)
     page = (tmp_path / "comparison" / "comparison.html").read_text("utf-8")
     # A tiny model of random weights learns nothing, so that the heads that it kept have no comparison.
     assert "They differ in callbacks.prune.keep." in page

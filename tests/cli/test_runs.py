@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from html import unescape
 from importlib.metadata import version
 from pathlib import Path
@@ -14,8 +11,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli.runs import ROOT, door, environment, small
+from cli.runs import ran, small, small_analysis, start
+from data.tasks import task
+from shared import wait_for
+from sklearn.metrics import accuracy_score, f1_score
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
+import bertsecrets as bs
+from bertsecrets.errors import UserError
+from bertsecrets.models.checkpoint import load_checkpoint, read_record
+from bertsecrets.models.spec import ModelSpec
 from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable
 
@@ -26,8 +31,7 @@ def finished(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "one"
     saved = folder.parent / "saved"
     settings = {"logger": "default", "optimizer__learning_rate": 0.005, "save": saved, "report__figures": "null"}
-    result = door("train", *small(tiny_bert, folder, **settings))
-    assert result.returncode == 0, result.stderr
+    result = ran("train", *small(tiny_bert, folder, **settings))
     assert "Report:" in result.stdout
     # One line at the start, and nothing that a library says about itself.
     assert result.stdout.startswith("Fine-tuning folder on demo_paraphrase in ")
@@ -70,10 +74,6 @@ def test_a_run_leaves_every_part_behind(finished: Path) -> None:
 
 
 def test_a_run_saves_its_model_as_a_hugging_face_folder(finished: Path) -> None:
-    from transformers import AutoModelForSequenceClassification
-
-    from bertsecrets.models.checkpoint import read_record
-
     saved = finished.parent / "saved"
     model, info = AutoModelForSequenceClassification.from_pretrained(saved, output_loading_info=True)
     assert not info["missing_keys"]
@@ -87,8 +87,6 @@ def test_a_run_saves_its_model_as_a_hugging_face_folder(finished: Path) -> None:
 
 
 def test_scores_measures_and_maps_of_a_page_are_of_one_set_of_weights(finished: Path) -> None:
-    from bertsecrets.models.checkpoint import read_record
-
     scores = json.loads((finished / "scores.json").read_text())
     assert scores["step"] == int(read_record(finished / "checkpoints" / "final.ckpt")["bertsecrets"]["step"]) == 24
     assert set(scores["sets"]) == {"val"}
@@ -109,11 +107,8 @@ def curve_of(folder: Path, name: str) -> list[tuple[int, float]]:
 
 
 def test_the_best_checkpoint_is_chosen_on_rows_that_judge_nothing(tiny_bert: Path, tmp_path: Path) -> None:
-    from bertsecrets.models.checkpoint import read_record
-
     words = ["checkpoint.report=best", "checkpoint.choosing=0.3", "measure=[]", "callbacks=none"]
-    result = door("train", *small(tiny_bert, tmp_path / "run"), *words)
-    assert result.returncode == 0, result.stderr
+    ran("train", *small(tiny_bert, tmp_path / "run"), *words)
     scores = json.loads((tmp_path / "run" / "scores.json").read_text())
     record = read_record(tmp_path / "run" / "checkpoints" / "best.ckpt")
     choosing = scores["sets"]["choosing"]["model"]["accuracy"]
@@ -128,8 +123,6 @@ def test_the_best_checkpoint_is_chosen_on_rows_that_judge_nothing(tiny_bert: Pat
 
 
 def test_scores_equal_those_of_the_stored_predictions(finished: Path) -> None:
-    from sklearn.metrics import accuracy_score, f1_score
-
     rows = pq.read_table(finished / "predictions" / "val.parquet").to_pydict()
     assert len(set(rows["index"])) == 37
     decided = np.argmax([rows["logit_0"], rows["logit_1"]], axis=0)
@@ -139,9 +132,8 @@ def test_scores_equal_those_of_the_stored_predictions(finished: Path) -> None:
 
 
 def test_a_checkpoint_is_analysed_to_the_same_numbers(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    given = [a for a in small(tiny_bert, tmp_path / "a") if not a.startswith(("trainer.max_epochs", "task.training.b"))]
-    result = door("analyze", f"checkpoint={finished / 'checkpoints' / 'last.ckpt'}", *given)
-    assert result.returncode == 0, result.stderr
+    checkpoint = finished / "checkpoints" / "last.ckpt"
+    ran("analyze", *small_analysis(tiny_bert, tmp_path / "a", checkpoint=checkpoint))
     again, before = HeadTable.read(tmp_path / "a" / "heads.parquet"), HeadTable.read(finished / "heads.parquet")
     for column in ("cosine", "jensen_shannon", "cls_cosine", "cls_jensen_shannon"):
         new = again.grid("drift", column, "checkpoint", 24)
@@ -163,7 +155,7 @@ def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> 
     """
     settings = {"callbacks": "none", "measure": "[]", "trainer__max_epochs": 1, "model__attention_dropout": 0}
     given = small(tiny_bert, tmp_path / "one", **settings)
-    assert door("train", *given).returncode == 0
+    ran("train", *given)
     given = small(
         tiny_bert,
         tmp_path / "next",
@@ -173,8 +165,7 @@ def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> 
         model__attention_dropout="null",
     )
     capture = "+analysis.capture._target_=bertsecrets.measures.capture.CaptureAnalysis"
-    result = door("analyze", *given, capture)
-    assert result.returncode == 0, result.stderr
+    ran("analyze", *given, capture)
     table = HeadTable.read(tmp_path / "next" / "heads.parquet")
     (step,) = table.steps("drift", "cosine", "checkpoint")
     assert np.abs(1 - table.grid("drift", "cosine", "checkpoint", step)[0]).max() < 3e-7
@@ -189,9 +180,6 @@ def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> 
 
 
 def test_a_run_is_loaded_for_the_api(finished: Path, tmp_path: Path) -> None:
-    import bertsecrets as bs
-    from bertsecrets.errors import UserError
-
     path = finished / "checkpoints" / "final.ckpt"
     for source in (finished, path):
         model, tokenizer = bs.load(source)
@@ -209,13 +197,6 @@ def test_a_run_is_loaded_for_the_api(finished: Path, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_task_or_architecture_is_told(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    from data.tasks import task
-    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
-
-    from bertsecrets.errors import UserError
-    from bertsecrets.models.checkpoint import load_checkpoint
-    from bertsecrets.models.spec import ModelSpec
-
     path = finished / "checkpoints" / "final.ckpt"
     with pytest.raises(UserError, match="was trained on task 'demo_paraphrase', not 'mrpc'; set task=demo_paraphrase"):
         load_checkpoint(path, task("mrpc"), ModelSpec(name="folder", path=str(tiny_bert)))
@@ -248,10 +229,8 @@ def test_two_processes_give_the_numbers_of_one(trainer: str, tiny_bert: Path, tm
     (still / "config.json").write_text(json.dumps(config))
     two = {"trainer": trainer, "trainer__devices": 2}
     for name, settings in (("one", {}), ("two", two)):
-        result = door(
-            "train", *small(still, tmp_path / name, trainer__max_epochs=1, **settings), "~callbacks.gradient_flow"
-        )
-        assert result.returncode == 0, result.stderr
+        given = small(still, tmp_path / name, trainer__max_epochs=1, **settings)
+        ran("train", *given, "~callbacks.gradient_flow")
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     assert one.keys() == two.keys()
     assert max((one[key] - two[key]).abs().max().item() for key in one) < 1e-5
@@ -288,8 +267,7 @@ def test_two_processes_give_the_numbers_of_one(trainer: str, tiny_bert: Path, tm
     ],
 )
 def test_runs_of_other_kinds_finish(settings: dict[str, object], tiny_bert: Path, tmp_path: Path) -> None:
-    result = door("train", *small(tiny_bert, tmp_path / "run", trainer__max_epochs=1, **settings))
-    assert result.returncode == 0, result.stderr
+    ran("train", *small(tiny_bert, tmp_path / "run", trainer__max_epochs=1, **settings))
     assert (tmp_path / "run" / "report.html").is_file()
 
 
@@ -297,20 +275,8 @@ def test_runs_of_other_kinds_finish(settings: dict[str, object], tiny_bert: Path
 def test_a_signal_saves_the_run_and_names_the_command_to_go_on_with(
     number: int, tiny_bert: Path, tmp_path: Path
 ) -> None:
-    arguments = small(tiny_bert, tmp_path / "run", trainer__max_epochs=500)
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), *arguments],
-        cwd=ROOT,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        # A test runner in the background of a shell ignores interrupts, and its children would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "run" / "heads.parquet").is_file() and time.monotonic() < deadline:
-        time.sleep(0.2)
+    process = start(*small(tiny_bert, tmp_path / "run", trainer__max_epochs=500))
+    assert wait_for((tmp_path / "run" / "heads.parquet").is_file, 120)
     os.kill(process.pid, number)
     try:
         _, errors = process.communicate(timeout=60)

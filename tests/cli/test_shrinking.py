@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli.runs import door
+from cli.runs import door, ran
 from pyarrow import parquet
 from transformers import AutoTokenizer
 
@@ -53,8 +53,7 @@ def shrunk_of(folder: Path) -> Shrunk:
 def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     asked = ("shrink.speedup=[1.05,1.1]", "shrink.max_loss=60")
-    result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
-    assert result.returncode == 0, result.stderr
+    result = ran("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
     assert "can rule out a loss of" in result.stdout + result.stderr
     shrunk = shrunk_of(folder)
     model = bs.load_pruned(written(folder))
@@ -81,8 +80,7 @@ def test_a_model_that_fails_is_written_where_the_folder_says_so(trained: Path, t
     refused = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, "shrink.speedup=1.1", "shrink.max_loss=0.1")
     least = refused.stderr.partition("set shrink.max_loss=")[2].split()[0]
     asked = ("shrink.speedup=1.1", f"shrink.max_loss={least}", "shrink.epochs=0")
-    result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
-    assert result.returncode == 0, result.stderr
+    ran("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
     (smaller,) = shrunk_of(folder).attempts
     assert not smaller.attempt.passed
     model = bs.load_pruned(folder / "shrunk_failed")
@@ -96,8 +94,7 @@ def test_a_model_that_fails_is_written_where_the_folder_says_so(trained: Path, t
 def test_weights_of_8_bits_are_a_further_step_under_the_same_test(trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     asked = ("shrink.speedup=1.05", "shrink.max_loss=60", "shrink.export=[int8]", "shrink.epochs=0")
-    result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
-    assert result.returncode == 0, result.stderr
+    ran("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
     assert [smaller.attempt.int8 for smaller in shrunk_of(folder).attempts] == [False, True]
     exported = OnnxClassifier(written(folder) / "model.int8.onnx")
     ids_BS = torch.arange(5, 11)[None]

@@ -8,23 +8,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli.runs import door
-from hydra import compose, initialize_config_dir
+from cli.runs import composed, door, ran
+from data.tasks import task
 from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer
 
 import bertsecrets as bs
-import bertsecrets.cli.run_settings
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.cli.analyze import embedder_settings
 from bertsecrets.cli.settings import read_analyze
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
-from bertsecrets.results.run import plain
 from bertsecrets.results.table import HeadTable
-from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import BASE
 
 
 @pytest.fixture
@@ -50,14 +46,11 @@ def test_a_sentence_transformers_folder_is_analysed(embedder: Path, tmp_path: Pa
     out = tmp_path / "out"
     given = ["data.limit_eval=20", "data.limit_train=20", "ablation.resamples=100", "ablation.permutations=100"]
     given += ["logger=none", "progress=false", f"hydra.run.dir={out}"]
-    result = door("analyze", "task=demo_similarity", f"checkpoint={embedder}", *given)
-    assert result.returncode == 0, result.stderr
-    assert "Report:" in result.stdout
+    assert "Report:" in ran("analyze", "task=demo_similarity", f"checkpoint={embedder}", *given).stdout
 
     tokenizer, model = AutoTokenizer.from_pretrained(embedder), AutoModel.from_pretrained(embedder).eval()
     config = SourceConfig.read("data", {"source": "demo", "limit_eval": 20})
-    settings = read_analyze(_composed("task=demo_similarity", f"checkpoint={embedder}"))
-    data = TaskData(settings.task, config, tokenizer, batch_size=8, max_length=64, seed=0)
+    data = TaskData(task("demo_similarity"), config, tokenizer, batch_size=8, max_length=64, seed=0)
     examples = data.examples("validation")
     gold = [float(example.label or 0) for example in examples]
 
@@ -95,27 +88,18 @@ def test_embedders_are_compared_judged_planned_and_viewed(embedder: Path, tmp_pa
     runs = [tmp_path / "one", tmp_path / "two"]
     for run, mode in zip(runs, ("uniform", "zero"), strict=True):
         asked = ["task=demo_similarity", f"checkpoint={embedder}", f"ablation.mode={mode}", "progress=false"]
-        result = door("analyze", *asked, *given, f"hydra.run.dir={run}")
-        assert result.returncode == 0, result.stderr
+        ran("analyze", *asked, *given, f"hydra.run.dir={run}")
     both, folder = f"runs=[{runs[0]},{runs[1]}]", f"hydra.run.dir={tmp_path / 'compared'}"
     for limit, status in ((200, 0), (0, 3)):
         judged = door("train", "--config-name=compare", both, folder, f"fail_if='spearman_loss > {limit}'")
         assert judged.returncode == status, judged.stderr
-    planned = door("train", "--config-name=plan", f"runs=[{runs[0]}]", f"hydra.run.dir={tmp_path / 'planned'}")
-    assert planned.returncode == 0, planned.stderr
+    planned = ran("train", "--config-name=plan", f"runs=[{runs[0]}]", f"hydra.run.dir={tmp_path / 'planned'}")
     assert "Warning" not in planned.stderr
     sentences = "text=[One.,Two.]"
     for number, asked in enumerate(
         (f"checkpoint={runs[0]} head=1.2", f"checkpoint={runs[0]} {sentences}", f"checkpoint={embedder} {sentences}")
     ):
-        folder = f"hydra.run.dir={tmp_path / str(number)}"
-        viewed = door("train", "--config-name=view", *asked.split(), folder)
-        assert viewed.returncode == 0, viewed.stderr
-
-
-def _composed(*arguments: str) -> dict[str, object]:
-    with initialize_config_dir(config_dir=str(CONF.resolve()), **BASE):
-        return plain(compose("analyze", overrides=list(arguments)))
+        ran("train", "--config-name=view", *asked.split(), f"hydra.run.dir={tmp_path / str(number)}")
 
 
 @pytest.mark.parametrize(
@@ -125,10 +109,7 @@ def _composed(*arguments: str) -> dict[str, object]:
         (["task=demo_tags", "analysis=disable"], "which task 'demo_tags' cannot judge"),
         (["task=stsb", "analysis=prune"], "is not available for a sentence-embedding model; choose analysis=disable"),
         (["task=stsb", "ablation.mode=resample"], "Mode 'resample' is not available"),
-        (
-            ["task=stsb", "ablation.budget=10min"],
-            "budgeted and plan-only sweeps are not",
-        ),
+        (["task=stsb", "ablation.budget=10min"], "budgeted and plan-only sweeps are not"),
         (["task=stsb", "analysis=disable", "measure=[entropy]"], "run one command for each"),
     ],
 )
@@ -136,7 +117,7 @@ def test_what_it_cannot_do_is_told_before_a_model_is_loaded(
     arguments: list[str], sentence: str, embedder: Path, tmp_path: Path
 ) -> None:
     (embedder / "model.safetensors").write_bytes(b"not weights")
-    settings = read_analyze(_composed(*arguments, f"checkpoint={embedder}"))
+    settings = read_analyze(composed([*arguments, f"checkpoint={embedder}"], "analyze"))
     with pytest.raises(UserError, match=sentence):
         embedder_settings(settings)
 
@@ -154,9 +135,7 @@ def setfit(embedder: Path, tmp_path: Path) -> Path:
 def test_heads_of_the_body_of_setfit_are_measured(setfit: Path, tmp_path: Path) -> None:
     command = ["checkpoint=" + str(setfit), "data=csv", f"data.path={tmp_path / 'rows.csv'}", "data.text=text"]
     given = ["data.label=label", "logger=none", "progress=false", f"hydra.run.dir={tmp_path / 'out'}"]
-    result = door("analyze", *command, "measure=[entropy]", *given)
-    assert result.returncode == 0, result.stderr
-    assert "analysis=disable" not in result.stdout
+    assert "analysis=disable" not in ran("analyze", *command, "measure=[entropy]", *given).stdout
     value_LH, _, count_LH = HeadTable.read(tmp_path / "out/heads.parquet").grid("entropy", "bits", "checkpoint", 0)
     tokenizer, model = AutoTokenizer.from_pretrained(setfit), AutoModel.from_pretrained(setfit)
     texts = [line.split(",")[0] for line in (tmp_path / "rows.csv").read_text().splitlines()[1:]]
@@ -171,12 +150,11 @@ def test_heads_of_the_body_of_setfit_are_measured(setfit: Path, tmp_path: Path) 
 
 def test_sentences_of_pairs_are_measured_apart(embedder: Path, tmp_path: Path) -> None:
     given = ["data.limit_eval=10", "logger=none", "progress=false", f"hydra.run.dir={tmp_path / 'out'}"]
-    result = door("analyze", "task=demo_similarity", f"checkpoint={embedder}", "measure=[offsets]", *given)
-    assert result.returncode == 0, result.stderr
+    ran("analyze", "task=demo_similarity", f"checkpoint={embedder}", "measure=[offsets]", *given)
     value_LH, _, count_LH = HeadTable.read(tmp_path / "out/heads.parquet").grid("offsets", "previous", "checkpoint", 0)
     assert (count_LH == 20).all()
     data = TaskData(
-        read_analyze(_composed("task=demo_similarity", f"checkpoint={embedder}")).task,
+        task("demo_similarity"),
         SourceConfig.read("data", {"source": "demo", "limit_eval": 10}),
         AutoTokenizer.from_pretrained(embedder),
     )

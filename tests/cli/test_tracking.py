@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from cli.runs import door, small
-from wandb_log import leaves, read_log
+from cli.runs import door, ran, small, small_analysis
+from wandb_log import tracked
 
 from bertsecrets.cli.workspace import build_report, build_workspace, specification
 
@@ -20,8 +20,7 @@ def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     folder = tmp_path_factory.mktemp("tracked") / "run"
     arguments = small(tiny_bert, folder, logger="wandb", callbacks="drift", trainer__max_epochs=1)
     online = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": KEY}
-    result = door("train", *arguments, "logger.wandb.init_timeout=3", variables=online)
-    assert result.returncode == 0, result.stderr
+    result = ran("train", *arguments, "logger.wandb.init_timeout=3", variables=online)
     return folder, result.stdout + result.stderr
 
 
@@ -29,8 +28,7 @@ def test_an_unreachable_server_does_not_stop_the_run(trained: tuple[Path, str]) 
     folder, said = trained
     assert "W&B cannot be reached" in said
     assert f"`wandb sync {folder}/wandb/offline-run-*`" in said
-    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    logged = leaves(item for record in read_log(log) for item in record.history.item)
+    logged = tracked(folder).logged
     assert {"drift/cosine/l00", "train/learning_rate", "val/accuracy"} <= logged.keys()
     # Numbers of single heads are a table and a heatmap.
     assert not [name for name in logged if re.search(r"/l\d+h\d+$", name)]
@@ -39,8 +37,8 @@ def test_an_unreachable_server_does_not_stop_the_run(trained: tuple[Path, str]) 
 
 def test_a_summary_is_short_and_the_configuration_has_what_the_run_uses(trained: tuple[Path, str]) -> None:
     folder, _ = trained
-    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    updates = [update for record in read_log(log) if record.HasField("summary") for update in record.summary.update]
+    found = tracked(folder)
+    updates = [update for record in found.records for update in record.summary.update]
     names = {update.key or update.nested_key[0] for update in updates}
     own = {name for name in names if not name.startswith("_")}
     assert {
@@ -54,16 +52,14 @@ def test_a_summary_is_short_and_the_configuration_has_what_the_run_uses(trained:
     } <= own
     assert not [name for name in own if name.startswith("drift/")]
     assert len(own) <= 40
-    (started,) = [record.run for record in read_log(log) if record.HasField("run")][:1]
-    settings = {update.key for update in started.config.update}
+    settings = {update.key for update in found.run.config.update}
     assert {"task", "optimizer", "measure", "callbacks"} <= settings
     assert not settings & {"framenet", "annotation", "prune", "shrink", "ablation"}
 
 
 def test_a_heatmap_is_logged_once_a_step(trained: tuple[Path, str]) -> None:
     folder, _ = trained
-    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    history = [leaves(record.history.item) for record in read_log(log) if record.HasField("history")]
+    history = tracked(folder).history
     steps = [line["trainer/global_step"] for line in history if "drift/cosine/heatmap/_type" in line]
     # Two validations, of which the second is that of the report's weights.
     assert len(steps) == len(set(steps)) == 2
@@ -79,11 +75,9 @@ def test_the_api_key_is_written_nowhere(trained: tuple[Path, str]) -> None:
 
 def test_the_artifact_holds_table_report_and_checkpoint(trained: tuple[Path, str]) -> None:
     folder, _ = trained
-    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    artifacts = [
-        record.request.log_artifact.artifact for record in read_log(log) if record.request.HasField("log_artifact")
-    ]
-    artifacts += [record.artifact for record in read_log(log) if record.HasField("artifact")]
+    records = tracked(folder).records
+    artifacts = [record.request.log_artifact.artifact for record in records if record.request.HasField("log_artifact")]
+    artifacts += [record.artifact for record in records if record.HasField("artifact")]
     (own,) = [each for each in artifacts if each.type == "bertsecrets-run"]
     assert own.name == f"run-{json.loads((folder / 'wandb.json').read_text())['id']}"
     held = {Path(entry.path).name for entry in own.manifest.contents}
@@ -92,17 +86,12 @@ def test_the_artifact_holds_table_report_and_checkpoint(trained: tuple[Path, str
 
 def test_an_analysis_names_the_run_it_comes_from(trained: tuple[Path, str], tiny_bert: Path, tmp_path: Path) -> None:
     folder, _ = trained
-    given = [a for a in small(tiny_bert, tmp_path / "a", logger="wandb") if not a.startswith("trainer.max_epochs")]
-    given = [a for a in given if not a.startswith("task.training.b")]
-    result = door("analyze", *given, f"checkpoint={folder}", "analysis=scores")
-    assert result.returncode == 0, result.stderr
-    (log,) = (tmp_path / "a").glob("wandb/offline-run-*/run-*.wandb")
-    (run,) = [record.run for record in read_log(log) if record.HasField("run")][:1]
-    assert run.job_type == "analysis"
-    settings = {update.key: json.loads(update.value_json) for update in run.config.update}
-    assert settings["source_run"] == json.loads((folder / "wandb.json").read_text())["id"]
-    assert settings["source_artifact"] == f"run-{settings['source_run']}:latest"
-    assert run.notes == f"Analysis of the run {settings['source_run']}"
+    settings = {"logger": "wandb", "checkpoint": folder, "analysis": "scores"}
+    ran("analyze", *small_analysis(tiny_bert, tmp_path / "a", **settings))
+    found = tracked(tmp_path / "a")
+    source = json.loads((folder / "wandb.json").read_text())["id"]
+    assert (found.config["source_run"], found.config["source_artifact"]) == (source, f"run-{source}:latest")
+    assert (found.run.job_type, found.run.notes) == ("analysis", f"Analysis of the run {source}")
 
 
 def test_workspace_and_report_show_what_is_logged_without_a_server(monkeypatch: pytest.MonkeyPatch) -> None:

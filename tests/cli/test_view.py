@@ -5,14 +5,12 @@ it.
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from cli.runs import configured
 from omegaconf import DictConfig
 
 from bertsecrets.cli import pages
 from bertsecrets.cli.arguments import with_quoted_text
 from bertsecrets.errors import UserError
-from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import BASE
 
 
 @pytest.fixture
@@ -20,9 +18,7 @@ def config_of(tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pages, "run_folder", lambda: tmp_path / "out")
 
     def compose_view(*arguments: str) -> DictConfig:
-        overrides = with_quoted_text(["model=folder", f"model.path={tiny_bert}", *arguments])
-        with initialize_config_dir(config_dir=str(CONF.resolve()), **BASE):
-            return compose("view", overrides=overrides)
+        return configured(with_quoted_text(["model=folder", f"model.path={tiny_bert}", *arguments]), "view")
 
     return compose_view
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import datasets
 import pytest
+from data.tasks import task as task_named
+from data.tasks import task_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,16 +18,9 @@ from bertsecrets.data.inferred import inferred_task
 from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.sources.held_out import held_out, held_out_by_text
 from bertsecrets.data.sources.table import read_csv
-from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 
-TRAINING = {"learning_rate": 5e-5, "batch_size": 32, "max_epochs": 3, "max_length": 128}
 REVIEWS = "id,review,stars\n" + "".join(f'{i},"Row {i}, quoted",{1 + i % 5}\n' for i in range(50))
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def csv_data(folder: Path, content: str | bytes = REVIEWS, name: str = "reviews.csv", **settings: Any) -> SourceConfig:
@@ -34,10 +29,6 @@ def csv_data(folder: Path, content: str | bytes = REVIEWS, name: str = "reviews.
     return SourceConfig.read(
         "data", {"source": "csv", "path": str(path), "text": "review", "label": "stars", **settings}
     )
-
-
-def task_of(config: SourceConfig) -> Task:
-    return task_from_config({**inferred_task(config), "training": TRAINING})
 
 
 def test_columns_classes_and_name_come_from_the_file(tmp_path: Path) -> None:
@@ -364,8 +355,6 @@ def test_decimals_of_a_data_set_are_scores(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_the_layout_of_the_hub_serves_imdb(tmp_path: Path) -> None:
-    from data.tasks import task as task_named
-
     folder = tmp_path / "imdb"
     folder.mkdir()
     for name, labels in (("train", [0, 1, 1]), ("test", [1, 0]), ("unsupervised", [-1])):
@@ -373,11 +362,8 @@ def test_a_folder_in_the_layout_of_the_hub_serves_imdb(tmp_path: Path) -> None:
     config = SourceConfig.read("data", {"source": "hub", "path": str(folder), "cache_dir": str(tmp_path / "cache")})
     imdb = task_named("imdb")
     source = make_source(config, imdb)
-    assert [imdb.labels[int(one.label or 0)] for one in source.examples("train")] == [
-        "negative",
-        "positive",
-        "positive",
-    ]
+    names = [imdb.labels[int(one.label or 0)] for one in source.examples("train")]
+    assert names == ["negative", "positive", "positive"]
     assert [one.label for one in source.examples(imdb.evaluation["val"])] == [1, 0]
 
 

@@ -22,11 +22,6 @@ TEXT = datasets.Value("string")
 CLASSES = datasets.ClassLabel(names=["not_equivalent", "equivalent"])
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
 def tsv(root: Path, name: str, files: dict[str, str | bytes], split: str = "validation", **settings: bool) -> list[Any]:
     """The texts and labels of a split of a task, of which some files were written."""
     for path, content in files.items():

@@ -6,10 +6,10 @@ from typing import Any
 
 import datasets
 import pytest
+from data.tasks import task_of
 from data.toy import wordpiece
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.inferred import inferred_task
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.sources.base import HELD_OUT
@@ -61,7 +61,7 @@ def data_of(tmp_path: Path, name: str, content: str, length: int = 32, **setting
     kind = "jsonl" if path.suffix == ".jsonl" else "columns"
     given = {"text": "0", "label": "-1"} if kind == "columns" else {"text": "tokens", "label": "ner_tags"}
     config = SourceConfig.read("data", {"source": kind, "path": str(path), **given, **settings})
-    task = Task.read("task", inferred_task(config, "all"))
+    task = task_of(config, "all")
     return TaskData(task, config, wordpiece(), max_length=length)
 
 
@@ -122,7 +122,7 @@ def test_lists_in_tables(tmp_path: Path) -> None:
     datasets.Dataset.from_dict(table, classes).save_to_disk(str(tmp_path / "saved"))
     given = {"source": "hub", "path": str(tmp_path / "saved"), "text": "tokens", "label": "ner_tags"}
     config = SourceConfig.read("data", given)
-    task = Task.read("task", inferred_task(config, "all"))
+    task = task_of(config, "all")
     assert task.labels == BIO
     assert shown(TaskData(task, config, wordpiece())) == [[("Ann", "B-PER"), ("?", "-")], [("b", "O")]]
 
@@ -240,7 +240,7 @@ def test_sentences_are_held_out_whatever_their_tags(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(lines, encoding="utf-8")
     config = SourceConfig.read("data", {"source": "columns", "path": str(path), "text": "0", "label": "-1"})
-    data = TaskData(Task.read("task", inferred_task(config)), config, wordpiece())
+    data = TaskData(task_of(config), config, wordpiece())
     assert 10 <= len(data.examples(HELD_OUT)) <= 30
 
 

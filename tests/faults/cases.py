@@ -1,8 +1,11 @@
 """A fault case: a command line, what is wrong with it, and the sentence that a user should read."""
 
+import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +119,30 @@ def view(text: str, **settings: object) -> tuple[str, ...]:
 def _words(defaults: Mapping[str, object], settings: Mapping[str, object]) -> list[str]:
     merged = {**defaults, **{key.replace("__", "."): value for key, value in settings.items()}}
     return [f"{key}={value}" for key, value in merged.items() if value is not None]
+
+
+def bounded(folder: Path, outcome: Outcome) -> None:
+    """The message is short, and nothing in it can change a terminal or the order of its letters."""
+    assert len(outcome.stderr) < 5000
+    assert outcome.stderr.rstrip("\n").split("\n")[-1].isprintable()
+    assert not set("\x1b\x07\u202e\u2066") & set(outcome.stderr + outcome.stdout)
+
+
+def pages_say(*sentences: str) -> Callable[[Path, Outcome], None]:
+    """All pages of the case hold these sentences and no NaN; scores hold no NaN, which is not JSON."""
+
+    def check(folder: Path, outcome: Outcome) -> None:
+        texts = [path.read_text("utf-8") for path in (folder / "outputs").rglob("*.html")]
+        assert texts
+        visible = [re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL) for text in texts]
+        text = " ".join(unescape(re.sub(r"<[^>]+>", " ", " ".join(visible))).split())
+        for sentence in sentences:
+            assert sentence in text, sentence
+        assert not re.search(r"\bnan\b", text, re.IGNORECASE)
+        for path in (folder / "outputs").rglob("scores.json"):
+            json.loads(path.read_text(), parse_constant=lambda name: exec(f"raise AssertionError({name!r})"))
+
+    return check
 
 
 def parametrized(cases: Iterable[Case]) -> pytest.MarkDecorator:

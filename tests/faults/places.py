@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 Arrange = Callable[[Path], None]
 
 warm_process: list[Warm] = []
-"""The warm process of the test that runs: the last one."""
+"""The warm process, once the fixture has made it."""
 
 
 class Touch:
@@ -122,19 +122,30 @@ def json_keys(name: str, **values: Any) -> Arrange:
     return arrange
 
 
-def yaml_keys(**values: Any) -> Arrange:
-    """Set keys of a run's ``config.yaml``; ``__`` stands for a dot."""
+def yaml_keys(name: str = "config.yaml", /, **values: Any) -> Arrange:
+    """Set keys of a run's configuration; ``__`` stands for a dot."""
 
     def arrange(folder: Path) -> None:
-        path = folder / "config.yaml"
+        path = folder / name
         content = yaml.safe_load(path.read_text("utf-8"))
         for key, value in values.items():
             *sections, last = key.split("__")
             section = content
-            for name in sections:
-                section = section.setdefault(name, {})
+            for part in sections:
+                section = section.setdefault(part, {})
             section[last] = value
         path.write_text(yaml.safe_dump(content), "utf-8")
+
+    return arrange
+
+
+def replaced(name: str, before: str, after: str) -> Arrange:
+    """Replace the first occurrence of a text in a file."""
+
+    def arrange(folder: Path) -> None:
+        text = (folder / name).read_text("utf-8")
+        assert before in text
+        (folder / name).write_text(text.replace(before, after, 1), "utf-8")
 
     return arrange
 

@@ -53,11 +53,6 @@ def resumes(name: str, sentence: str, *edits: Arrange) -> Case:
     return Case(f"resume-{name}", ("train.py", "resume=r"), sentence, arrange=unfinished(*edits))
 
 
-def analyses(name: str, sentence: str, *edits: Arrange, words: tuple[str, ...] | None = None) -> Case:
-    """An analysis of a changed copy of the finished run."""
-    return Case(f"analyze-{name}", words or analyze(checkpoint="r"), sentence, arrange=run(*edits))
-
-
 def _rename(weights: dict[str, torch.Tensor]) -> None:
     renamed = {f"other.{name}": tensor for name, tensor in weights.items()}
     weights.clear()
@@ -213,8 +208,11 @@ RESUMED = [
 ]
 
 ANALYSED = [
-    analyses(
-        "no-checkpoint", "has neither a model", remove("checkpoints/final.ckpt", _LAST), words=analyze(checkpoint="r")
+    Case(
+        "analyze-no-checkpoint",
+        analyze(checkpoint="r"),
+        "has neither a model",
+        arrange=run(remove("checkpoints/final.ckpt", _LAST)),
     ),
     Case(
         "analyze-hub-offline", analyze(checkpoint="owner/name"), "not a folder, the hub cannot be reached", seconds=10
@@ -284,6 +282,5 @@ CASES = [*OUTPUTS, *FOLDERS, *CONFIGS, *TOKENIZERS, *WEIGHTS, *RESUMED, *ANALYSE
 
 @parametrized(CASES)
 def test_models(case: Case, warm: Warm, tmp_path: Path) -> None:
-    warm_process.append(warm)
     warm.check(replace(case, leaves=case.leaves or CLAIMED), tmp_path)
     assert not (tmp_path / "pwned").exists()

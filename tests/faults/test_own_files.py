@@ -174,18 +174,13 @@ KNOWN = [
         arrange=both(held_out(60, "sub/own.csv"), ran(*TRAINED, place="sub"), held_out(99, "own.csv")),
         check=read_at("sub/own.csv"),
     ),
-    *(
-        Case(
-            f"rows-{name}",
-            analyze(**OF_RUN, **setting),
-            r"Report: {folder}/out",
-            0,
-            arrange=both(TRAINED_RUN, write("new.csv", f"text,label\n{rows(31, start=100)}")),
-            check=judged(31),
-        )
-        for name, setting in {
-            "of-another-file": {"data__path": "new.csv"},
-        }.items()
+    Case(
+        "rows-of-another-file",
+        analyze(**OF_RUN, data__path="new.csv"),
+        r"Report: {folder}/out",
+        0,
+        arrange=both(TRAINED_RUN, write("new.csv", f"text,label\n{rows(31, start=100)}")),
+        check=judged(31),
     ),
     Case(
         "rows-trained-on-among-new-ones",
@@ -228,7 +223,6 @@ KNOWN = [
 SPLITS = {"train": "text,label\nnull,1\nNA,0\n" + rows(8), "validation": "text,label\n" + rows(8)}
 HUB = {**CSV, "model": "folder", "task": None, "data": "hub", "data__path": "set", "hydra__run__dir": OUT}
 NAMED = "run (a=1, ü)"
-TRACKED = {**CSV, "model": "folder", "task": None, "data__path": "own.csv", "logger": "wandb"}
 
 
 def folder_of_files(**contents: str) -> Arrange:
@@ -289,15 +283,7 @@ READ = [
     ),
     Case(
         "names-in-the-next-command",
-        train(
-            **{
-                **CSV,
-                "model": "folder",
-                "task": None,
-                "data__path": "own.csv",
-                "hydra__run__dir": f"{{folder}}/{NAMED}",
-            }
-        ),
+        train(**{**HUB, "data": "csv", "data__path": "own.csv", "hydra__run__dir": f"{{folder}}/{NAMED}"}),
         r"Report: {folder}/run",
         0,
         held_out(60, "own.csv"),
@@ -319,5 +305,4 @@ READ = [
 
 @parametrized([*FOREIGN, *KNOWN, *REFUSED, *READ])
 def test_own_files(case: Case, warm: Warm, tmp_path: Path) -> None:
-    warm_process.append(warm)
     warm.check(case, tmp_path)

@@ -1,14 +1,11 @@
 """Settings: what is wrong with a value is said in one sentence, before anything is loaded."""
 
 import textwrap
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-import pytest
-from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
-from faults.places import write
-from faults.runner import Warm, copied
+from faults.cases import LATE, Case, analyze, bounded, parametrized, train
+from faults.places import Arrange, replaced, run, unfinished, write
+from faults.runner import Warm
 
 REFUSED: dict[str, dict[str, str]] = {
     "train.py": {
@@ -85,7 +82,7 @@ def _refused() -> list[Case]:
     ]
 
 
-def own_measure(body: str) -> Callable[[Path], None]:
+def own_measure(body: str) -> Arrange:
     """A measure of the user's own in ``mine.py``, with this class body."""
     code = """
     from bertsecrets import Column, Measure
@@ -102,15 +99,6 @@ def own_measure(body: str) -> Callable[[Path], None]:
 
 
 BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
-
-
-def bounded(folder: Path, outcome: Outcome) -> None:
-    assert len(outcome.stderr) < 5000
-
-
-def quiet(folder: Path, outcome: Outcome) -> None:
-    """No character that commands a terminal or turns the direction of the text is printed."""
-    assert not set("\x1b\x07\u202e\u2066") & set(outcome.stderr + outcome.stdout)
 
 
 CASES = [
@@ -164,8 +152,10 @@ CASES = [
         r"name is 'demo_sentiment-minilm-pretrained-sxxx",
         check=bounded,
     ),
-    Case("escape-in-name", ("train.py", "name='a\x1b]0;owned\x07b'"), r"name is 'a\\x1b\]0;owned\\x07b'", check=quiet),
-    Case("direction-in-task", ("train.py", "task='a\u202eb'"), r"a\\u202eb", check=quiet),
+    Case(
+        "escape-in-name", ("train.py", "name='a\x1b]0;owned\x07b'"), r"name is 'a\\x1b\]0;owned\\x07b'", check=bounded
+    ),
+    Case("direction-in-task", ("train.py", "task='a\u202eb'"), r"a\\u202eb", check=bounded),
     Case("many-values", ("train.py", "-m", "seed=range(0,1000000)"), "lists more than 1,000 values"),
     *(
         Case(
@@ -222,16 +212,6 @@ CASES = [
 ]
 
 
-def _sampled(names: Iterable[str]) -> list[Any]:
-    """The names, all but the first two marked as slow."""
-    return [pytest.param(name, marks=[pytest.mark.slow] if place > 1 else []) for place, name in enumerate(names)]
-
-
-@parametrized(CASES)
-def test_settings(case: Case, warm: Warm, tmp_path: Path) -> None:
-    warm.check(case, tmp_path)
-
-
 MEASURES = {
     "no-comma": ('columns = (Column("value", "value"))', r"The columns of Mine are Column\(.*expected a tuple"),
     "raises": (
@@ -240,24 +220,18 @@ MEASURES = {
     ),
     "needs-more": ("def __init__(self, num_layers, num_heads, more):\n    pass", "measure.mine.more has no value"),
 }
-
-
-@pytest.mark.parametrize("name", _sampled(MEASURES))
-@pytest.mark.faults
-def test_a_measure_of_the_users_own_is_judged_before_the_model_is_loaded(name: str, warm: Warm, tmp_path: Path) -> None:
-    body, sentence = MEASURES[name]
-    # No model is there: it would be missed if anything were loaded.
-    words = ("train.py", "model=folder", "model.path={folder}/none", "+measure.mine._target_=mine.Mine")
-    case = Case(
-        name,
-        words,
+OWN_MEASURES = [
+    Case(
+        f"measure-{name}",
+        # No model is there: it would be missed if anything were loaded.
+        ("train.py", "model=folder", "model.path={folder}/none", "+measure.mine._target_=mine.Mine"),
         sentence,
         arrange=own_measure(body),
         environment={"PYTHONPATH": "{folder}"},
         leaves=("__pycache__/*",),
     )
-    warm.check(case, tmp_path)
-
+    for name, (body, sentence) in MEASURES.items()
+]
 
 EDITS = {
     "seed": ("seed: 42", "seed: abc", "config.yaml' was changed, or was written by another version: seed is 'abc'"),
@@ -267,42 +241,36 @@ EDITS = {
     "yaml": ("seed: 42", "seed: [", "config.yaml' cannot be read"),
     "alias": ("seed: 42", "seed: &a 42\nmore: *a", r"config.yaml' cannot be read \(it uses the alias \*a"),
 }
+CONFIGURATIONS = [
+    *(
+        Case(
+            f"edited-{name}",
+            ("train.py", "resume=r"),
+            sentence,
+            arrange=unfinished(replaced("config.yaml", before, after)),
+            leaves=LATE,
+        )
+        for name, (before, after, sentence) in EDITS.items()
+    ),
+    Case(
+        "resumed-by-another-command",
+        ("analyze.py", "resume=r"),
+        "is the configuration of a run of train; resume it with python -m bertsecrets resume folder=",
+        arrange=unfinished(),
+        leaves=LATE,
+    ),
+    *(
+        Case(
+            f"analysed-without-{section}",
+            analyze(checkpoint="r"),
+            f"config.yaml' lacks {section}; restore it",
+            arrange=run(replaced("config.yaml", f"\n{section}:", f"\n{section}_:")),
+        )
+        for section in ("data", "seed", "annotation")
+    ),
+]
 
 
-@pytest.mark.parametrize("edit", _sampled(EDITS))
-@pytest.mark.faults
-def test_an_edited_configuration_is_refused_on_resume(edit: str, warm: Warm, tmp_path: Path) -> None:
-    before, after, sentence = EDITS[edit]
-
-    def arrange(folder: Path) -> None:
-        run = copied(warm.finished("run"), folder / "run")
-        text = (run / "config.yaml").read_text("utf-8")
-        assert before in text
-        (run / "config.yaml").write_text(text.replace(before, after, 1), "utf-8")
-        (run / "finished.json").unlink()
-
-    warm.check(Case(edit, ("train.py", "resume={folder}/run"), sentence, arrange=arrange, leaves=LATE), tmp_path)
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_run_is_resumed_by_its_own_command(warm: Warm, tmp_path: Path) -> None:
-    def arrange(folder: Path) -> None:
-        run = copied(warm.finished("run"), folder / "run")
-        (run / "finished.json").unlink()
-
-    words = ("analyze.py", "resume={folder}/run")
-    sentence = "is the configuration of a run of train; resume it with python -m bertsecrets resume folder="
-    warm.check(Case("other", words, sentence, arrange=arrange, leaves=LATE), tmp_path)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("section", _sampled(["data", "seed", "annotation"]))
-def test_a_foreign_configuration_is_not_analysed(section: str, warm: Warm, tmp_path: Path) -> None:
-    def arrange(folder: Path) -> None:
-        run = copied(warm.finished("run"), folder / "run")
-        text = (run / "config.yaml").read_text("utf-8")
-        (run / "config.yaml").write_text(text.replace(f"\n{section}:", f"\n{section}_:"), "utf-8")
-
-    words = analyze(checkpoint="{folder}/run")
-    warm.check(Case(section, words, f"config.yaml' lacks {section}; restore it", arrange=arrange), tmp_path)
+@parametrized([*CASES, *OWN_MEASURES, *CONFIGURATIONS])
+def test_settings(case: Case, warm: Warm, tmp_path: Path) -> None:
+    warm.check(case, tmp_path)

@@ -1,14 +1,11 @@
 """Data that cannot be read, texts that nobody should send, and scores that are undefined."""
 
-import json
 import os
-import re
-from collections.abc import Callable, Sequence
-from html import unescape
+from collections.abc import Sequence
 from pathlib import Path
 
-from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
-from faults.places import Arrange, both, write
+from faults.cases import LATE, Case, analyze, bounded, pages_say, parametrized, train
+from faults.places import Arrange, both, directory, forbid, write
 from faults.runner import Warm
 
 HEADER = "sentence\tlabel"
@@ -49,34 +46,6 @@ def acceptability(label: str = "1", count: int = 12) -> Arrange:
     return tsv(rows.encode(), folder="CoLA")
 
 
-def frozen(name: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).chmod(0)
-
-
-def bounded(folder: Path, outcome: Outcome) -> None:
-    """The message is short, and nothing in it can change a terminal or the order of its letters."""
-    (last,) = outcome.stderr.rstrip("\n").split("\n")[-1:]
-    assert len(last) < 2000
-    assert last.isprintable()
-
-
-def pages_say(*sentences_: str) -> Callable[[Path, Outcome], None]:
-    """All pages of the case hold these sentences and no NaN; scores hold no NaN, which is not JSON."""
-
-    def check(folder: Path, outcome: Outcome) -> None:
-        texts = [path.read_text("utf-8") for path in (folder / "outputs").rglob("*.html")]
-        assert texts
-        visible = [re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL) for text in texts]
-        text = " ".join(unescape(re.sub(r"<[^>]+>", " ", " ".join(visible))).split())
-        for sentence in sentences_:
-            assert sentence in text, sentence
-        assert not re.search(r"\bnan\b", text, re.IGNORECASE)
-        for path in (folder / "outputs").rglob("scores.json"):
-            json.loads(path.read_text(), parse_constant=lambda name: exec(f"raise AssertionError({name!r})"))
-
-    return check
-
-
 def data(name: str, sentence: str, arrange: Arrange | None = None, **settings: object) -> Case:
     """A refusal of the data."""
     return Case(
@@ -103,12 +72,12 @@ FILES = [
     data(
         "file-is-folder",
         r"train.tsv' cannot be read \(is a directory\)",
-        lambda f: (f / "data/SST-2/train.tsv").mkdir(parents=True),
+        directory("data/SST-2/train.tsv"),
     ),
     data(
         "file-forbidden",
         r"dev.tsv' cannot be read \(permission denied\)",
-        both(tsv(sentences(4)), frozen("data/SST-2/dev.tsv")),
+        both(tsv(sentences(4)), forbid("data/SST-2/dev.tsv")),
     ),
     data(
         "file-loop", r"train.tsv' cannot be read", both(tsv(sentences(4)), lambda f: _loop(f / "data/SST-2/train.tsv"))

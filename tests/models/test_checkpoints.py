@@ -17,6 +17,7 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, Revi
 from torch import Tensor
 from transformers import (
     AutoModel,
+    AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
@@ -247,8 +248,6 @@ def base(tmp_path: Path) -> Path:
 
 def adapted(base: Path, seed: int = 0, **keys: Any) -> Any:
     """A model with LoRA on its base, of random numbers."""
-    from transformers import AutoModelForSequenceClassification
-
     torch.manual_seed(seed)
     model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
     config = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value", "dense"], **keys)
@@ -288,8 +287,6 @@ def test_an_adapter_that_does_not_fit_is_refused(base: Path, tmp_path: Path) -> 
     adapted(base).save_pretrained(tmp_path / "adapter")
     other = CONFIGS["bert"]()
     other.hidden_size, other.num_hidden_layers = 2 * WIDTH, LAYERS
-    from transformers import AutoModel
-
     AutoModel.from_config(other).save_pretrained(tmp_path / "wider")
     tiny_model("distilbert").save_pretrained(tmp_path / "distil")
     for name in ("wider", "distil"):
@@ -303,8 +300,6 @@ def test_an_adapter_that_does_not_fit_is_refused(base: Path, tmp_path: Path) -> 
 
 
 def test_an_adapter_of_tokens_is_refused(base: Path, tmp_path: Path) -> None:
-    from transformers import AutoModelForSequenceClassification
-
     model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
     config = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=2)
     peft.get_peft_model(model, config).save_pretrained(tmp_path / "adapter")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from families import CONFIGS, HEADS, LAYERS, SHAPE, tiny_batch, tiny_model
+from packages import installed, write_package
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -15,7 +16,7 @@ from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.attention.watch import watch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
-from bertsecrets.models.families import FAMILIES
+from bertsecrets.models.families import FAMILIES, find_family
 from bertsecrets.pruning.removal import Kept, keep_only, kept_heads
 from bertsecrets.results.components import NEURONS
 
@@ -107,3 +108,16 @@ def untried(name: str) -> PreTrainedModel:
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
     return model
+
+
+def test_an_offer_that_is_no_family_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    points = {"families": {"wrong": "no_family:x", "gone": "not_there:x", "bert": "no_family:x"}}
+    with installed(write_package(tmp_path / "kin", {"no_family.py": "x = 1\n"}, points)):
+        with pytest.raises(UserError, match="names no_family:x, which is not a subclass of"):
+            find_family("wrong")
+        assert find_family("gone") is None
+        assert find_family("unknown") is None
+        # The project's own family is not replaced, which is said once.
+        assert find_family("bert") is find_family("bert") is FAMILIES["bert"]
+    assert caplog.text.count("'bert' of kin is skipped: bertsecrets itself has this name.") == 1
+    assert "'gone' of kin is skipped: ModuleNotFoundError" in caplog.text

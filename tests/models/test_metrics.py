@@ -104,17 +104,16 @@ def test_a_better_order_of_the_outputs_equals_trying_all_of_them(pairs: list[tup
     right_N = said_N == gold_N
     found = better_order(torch.tensor(said_N), torch.tensor(gold_N), 3)
     permuted = {order: np.array(order)[said_N] == gold_N for order in permutations(range(3))}
-    best = max(right.sum() for right in permuted.values())
+    most = max(right.sum() for right in permuted.values())
 
     def p_value(right: np.ndarray) -> float:
         gained, lost = (right & ~right_N).sum(), (right_N & ~right).sum()
         return float(stats.binom.sf(gained - 1, gained + lost, 0.5)) * 6
 
-    significant = {order for order, right in permuted.items() if right.sum() == best and p_value(right) <= 0.05}
-    if found is None:
-        assert not significant or any(p_value(right) > 0.05 for right in permuted.values())
-    else:
-        assert found in significant
+    best = {order for order, right in permuted.items() if right.sum() == most}
+    significant = {order for order in best if p_value(permuted[order]) <= 0.05}
+    # Any of several best ones may be tested.
+    assert found in significant or (found is None and significant != best)
 
 
 def test_the_order_of_many_outputs() -> None:

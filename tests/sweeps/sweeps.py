@@ -1,13 +1,11 @@
 """Run small sweeps as a user does."""
 
 import os
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
-from cli.runs import ROOT, door, environment, small
+from cli.runs import door, small
+from shared import wait_for
 
 
 def sweep_arguments(model: Path, folder: Path, *arguments: str, **settings: object) -> list[str]:
@@ -33,17 +31,6 @@ def sweep(model: Path, folder: Path, *arguments: str, **settings: object) -> sub
     return door("train", *sweep_arguments(model, folder, *arguments, **settings), timeout=500)
 
 
-def start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    """Start train.py without waiting for it."""
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), *arguments],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
 def processes_of(folder: Path) -> list[int]:
     """Ids of the processes with a folder in their command line."""
     processes = []
@@ -64,13 +51,5 @@ def left_of(folder: Path, wait_s: float = 60) -> list[int]:
 
     A process checks whether its sweep is alive only after its imports.
     """
-    deadline = time.monotonic() + wait_s
-    while processes_of(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for(lambda: not processes_of(folder), wait_s)
     return processes_of(folder)
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process as a power cut would."""
-    process.send_signal(signal.SIGKILL)
-    process.wait()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from shared import wait_for
 
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.results.run import CONFIG_COPY
@@ -154,9 +155,7 @@ def test_who_waits_for_the_lock_does_not_run_over_the_run_that_held_it(tmp_path:
     folder = tmp_path / "run"
     first = multiprocessing.get_context("fork").Process(target=_finish_slowly, args=(folder, seed))
     first.start()
-    deadline = time.monotonic() + 20
-    while not (folder / "scores.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert wait_for((folder / "scores.json").exists)
     if seed == 1:
         assert not run(folder)
     else:
@@ -176,9 +175,7 @@ def test_who_loses_the_lock_writes_nothing(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(run_folder, "_PATIENCE_S", 0.2)
     holder = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path,))
     holder.start()
-    deadline = time.monotonic() + 20
-    while not (tmp_path / "held").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert wait_for((tmp_path / "held").exists)
     for options in ({}, {"overwrite": True}, {"resume": True}):
         with pytest.raises(BusyError, match="is being written by another process"):
             run(tmp_path, **options)

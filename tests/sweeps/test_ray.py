@@ -4,15 +4,13 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.runs import ROOT, environment
+from cli.runs import ran, start
+from shared import wait_for
 from sweeps.sweeps import sweep_arguments
 
 pytestmark = [
@@ -34,16 +32,8 @@ def cluster() -> Iterator[Any]:
         cluster.shutdown()
 
 
-def start(folder: Path, model: Path, *settings: str) -> "subprocess.Popen[str]":
-    arguments = sweep_arguments(model, folder, "seed=1,2", *settings, trainer__max_epochs=30, data__limit_train=90)
-    return subprocess.Popen(
-        [sys.executable, "train.py", *arguments],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def arguments(folder: Path, model: Path, *settings: str) -> list[str]:
+    return sweep_arguments(model, folder, "seed=1,2", *settings, trainer__max_epochs=30, data__limit_train=90)
 
 
 def scores(folder: Path) -> dict[str, Any]:
@@ -58,17 +48,14 @@ def test_jobs_of_a_lost_node_finish_on_another_with_the_numbers_of_a_local_sweep
     node = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     folder = tmp_path / "ray"
-    sweep = start(folder, tiny_bert, "launcher=ray", f"hydra.launcher.ray.init.address='{cluster.address}'")
-    deadline = time.monotonic() + 600
-    while len([*folder.glob("*/checkpoints/last.ckpt")]) < 2 and time.monotonic() < deadline:
-        time.sleep(0.2)
+    address = f"hydra.launcher.ray.init.address='{cluster.address}'"
+    sweep = start(*arguments(folder, tiny_bert, "launcher=ray", address))
+    assert wait_for(lambda: len([*folder.glob("*/checkpoints/last.ckpt")]) == 2, 600)
     cluster.remove_node(node, allow_graceful=False)
-    output, _ = sweep.communicate(timeout=900)
-    assert sweep.returncode == 0, output
+    output, errors = sweep.communicate(timeout=900)
+    assert sweep.returncode == 0, errors
     assert "2 finished, 0 skipped, 0 failed" in output, output
     # One job began once, that of the lost node twice.
     assert sorted(len([*job.glob("csv/attempt_*")]) for job in folder.glob("*/") if (job / "csv").is_dir()) == [1, 2]
-    local = start(tmp_path / "local", tiny_bert)
-    output, _ = local.communicate(timeout=900)
-    assert local.returncode == 0, output
+    ran("train", *arguments(tmp_path / "local", tiny_bert), timeout=900)
     assert scores(folder) == scores(tmp_path / "local")

@@ -5,31 +5,20 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
-from cli.runs import ROOT, door, environment
-from sweeps.sweeps import left_of, start, sweep, sweep_arguments
-from wandb_log import read_log
+from cli.runs import door, start
+from shared import wait_for
+from sweeps.sweeps import left_of, sweep, sweep_arguments
+from wandb_log import tracked
 
 from bertsecrets.sweeps.run_folder import code_version
 
 
 def folders_of(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/config.yaml"))
-
-
-def settings_of(log: Path) -> dict[str, object]:
-    """The configuration in an offline W&B run, as W&B's own records hold it."""
-    settings: dict[str, object] = {}
-    for record in read_log(log):
-        for update in (*record.run.config.update, *record.config.update):
-            settings[update.key or "/".join(update.nested_key)] = json.loads(update.value_json)
-    return settings
 
 
 @pytest.mark.slow
@@ -51,15 +40,12 @@ def test_each_job_has_its_own_process_group_folder_and_wandb_run(
     identities, names = set(), set()
     for job in jobs:
         own = yaml.safe_load((job / "config.yaml").read_text())
-        (log,) = job.glob("wandb/offline-run-*/run-*.wandb")
-        names.add(log.name)
-        tracked = settings_of(log)
-        identity = tracked["task"]["name"], tracked["seed"], tracked["trainer"]["devices"]
+        log = tracked(job)
+        names.add(log.path.name)
+        identity = log.config["task"]["name"], log.config["seed"], log.config["trainer"]["devices"]
         assert identity == (own["task"]["name"], own["seed"], own["trainer"]["devices"])
-        assert tracked["group"] == "sweep"
         identities.add(identity)
-        (record,) = [record.run for record in read_log(log) if record.HasField("run")][:1]
-        assert (record.run_group, record.job_type) == ("sweep", "train")
+        assert (log.config["group"], log.run.run_group, log.run.job_type) == ("sweep", "sweep", "train")
     assert identities == expected
     assert len(names) == len(expected)
     assert f"{len(expected)} finished, 0 skipped, 0 failed" in result.stdout
@@ -152,12 +138,11 @@ def test_an_interrupted_job_still_saves_its_model_if_the_command_says_so_again(t
 @pytest.mark.slow
 def test_two_sweeps_over_one_folder_at_once_do_each_job_once(tiny_bert: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    first = start(sweep_arguments(tiny_bert, folder, "seed=1,2"))
-    deadline = time.monotonic() + 60
-    while not (folder / "sweep.json").is_file() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    first = start(*sweep_arguments(tiny_bert, folder, "seed=1,2"))
+    assert wait_for((folder / "sweep.json").is_file, 60)
     second = sweep(tiny_bert, folder, "seed=1,2", "resume=true")
-    assert first.wait(timeout=200) == 0
+    _, errors = first.communicate(timeout=200)
+    assert first.returncode == 0, errors
     assert second.returncode == 0, second.stderr
     jobs = folders_of(folder)
     assert len(jobs) == 2
@@ -242,24 +227,9 @@ def test_interrupting_a_sweep_saves_its_jobs_and_prints_how_to_continue(
     launcher: str, number: int, tiny_bert: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sweep"
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            str(ROOT / "train.py"),
-            *sweep_arguments(tiny_bert, folder, "seed=1,2", f"launcher={launcher}", trainer__max_epochs=9999),
-        ],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A test runner in the background of a shell ignores interrupts, and its children would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 180
-    while not list(folder.glob("*/checkpoints/last.ckpt")) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    arguments = sweep_arguments(tiny_bert, folder, "seed=1,2", f"launcher={launcher}", trainer__max_epochs=9999)
+    process = start(*arguments)
+    assert wait_for(lambda: [*folder.glob("*/checkpoints/last.ckpt")], 180)
     if number == signal.SIGINT:
         # As a terminal does: to every process of the group.
         os.killpg(process.pid, number)

@@ -57,7 +57,7 @@ def questions(count: int = 9) -> list[Example]:
 
 
 def chooser(family: str = "bert") -> PreTrainedModel:
-    model: PreTrainedModel = random_model(AutoModelForMultipleChoice, family)
+    model: PreTrainedModel = random_model(AutoModelForMultipleChoice, family, vocab_size=len(wordpiece()))
     return model
 
 

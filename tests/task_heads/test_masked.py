@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families import CONFIGS, HEADS, LAYERS
+from families import CONFIGS, HEADS, LAYERS, random_model
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from torch.nn import functional
 from transformers import AutoModelForMaskedLM, BertModel, PreTrainedModel, PreTrainedTokenizerFast
 
@@ -102,11 +101,7 @@ def test_each_word_is_masked_once_with_all_its_pieces() -> None:
 
 
 def masked_lm(family: str) -> PreTrainedModel:
-    torch.manual_seed(0)
-    model: PreTrainedModel = AutoModelForMaskedLM.from_config(CONFIGS[family]()).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
+    model: PreTrainedModel = random_model(AutoModelForMaskedLM, family, 0.2)
     return model
 
 
@@ -172,22 +167,15 @@ def test_a_model_without_the_head_is_refused(tmp_path: Path) -> None:
         load_model(ModelSpec(name="bare", path=str(tmp_path)), TASK, "pretrained", 0)
 
 
-def small() -> nn.Module:
-    config = CONFIGS["bert"]()
-    config.vocab_size = len(tokenizer())
-    torch.manual_seed(0)
-    model: nn.Module = AutoModelForMaskedLM.from_config(config).eval()
-    return model
-
-
 def test_disable_takes_texts_alone() -> None:
     texts = [" ".join(WORDS[(i + j) % len(WORDS)] for j in range(4)) for i in range(12)]
-    disabled = bs.disable(small(), tokenizer(), texts, resamples=100)
+    model = random_model(AutoModelForMaskedLM, "bert", vocab_size=len(tokenizer()))
+    disabled = bs.disable(model, tokenizer(), texts, resamples=100)
     rows = disabled.to_pandas()
     assert set(rows["metric"]) == {"masked_accuracy", "pseudo_log_likelihood"}
     assert len(rows) == 2 * LAYERS * HEADS
     with pytest.raises(UserError, match="leave it out"):
-        bs.disable(small(), tokenizer(), texts, [0] * len(texts))
+        bs.disable(model, tokenizer(), texts, [0] * len(texts))
 
 
 def test_texts_longer_than_the_model_are_truncated_and_counted() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from data.toy import wordpiece
-from families import CONFIGS
+from families import random_model
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, PreTrainedModel
 
 import bertsecrets as bs
@@ -20,14 +20,8 @@ WORDS = ["the", "cat", "unhappy", "dogs", "saw", "fish", "man"]
 
 
 def tagger(auto: Any = AutoModelForTokenClassification) -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = CONFIGS["bert"]()
-    config.vocab_size, config.num_labels = len(wordpiece()), len(TAGS)
-    config.id2label = dict(enumerate(TAGS))
-    model: PreTrainedModel = auto.from_config(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
+    settings = {"vocab_size": len(wordpiece()), "num_labels": len(TAGS), "id2label": dict(enumerate(TAGS))}
+    model: PreTrainedModel = random_model(auto, "bert", 0.2, **settings)
     return model
 
 

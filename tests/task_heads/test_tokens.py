@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import CONFIGS, tiny_batch
+from families import random_model, tiny_batch
 from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics import accuracy_score, f1_score
@@ -20,6 +20,7 @@ from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds
 from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
+from bertsecrets.task_heads.base import fingerprints
 from bertsecrets.task_heads.labels import IGNORED
 from bertsecrets.task_heads.tokens import TokenHead
 
@@ -77,13 +78,7 @@ def test_other_tags_have_no_entities() -> None:
 
 
 def tagger(family: str) -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = CONFIGS[family]()
-    config.num_labels = len(BIO)
-    model: PreTrainedModel = AutoModelForTokenClassification.from_config(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
+    model: PreTrainedModel = random_model(AutoModelForTokenClassification, family, 0.2, num_labels=len(BIO))
     return model
 
 
@@ -194,3 +189,22 @@ def test_a_plan_of_entities_counts_what_the_metric_counts() -> None:
     ]
     assert Pilot.of(sweeps[:1], rows).change_SV[0] == pytest.approx(verdicts.delta)
     assert judge_over_seeds(sweeps).effects.delta == pytest.approx(verdicts.delta)
+
+
+LABELS = st.lists(st.sampled_from([IGNORED, 0, 1, 2, 30_521]), min_size=2, max_size=12)
+
+
+@given(LABELS, LABELS)
+def test_labels_that_differ_have_other_numbers(one: list[int], other: list[int]) -> None:
+    width = max(len(one), len(other))
+    label_BS = torch.tensor([[*row, *[IGNORED] * (width - len(row))] for row in (one, other)])
+    first, second = fingerprints(label_BS).tolist()
+    assert (first == second) == (label_BS[0].tolist() == label_BS[1].tolist())
+
+
+@given(LABELS, st.integers(0, 20))
+def test_padding_changes_nothing(row: list[int], padding: int) -> None:
+    [short] = fingerprints(torch.tensor([row])).tolist()
+    [padded] = fingerprints(torch.tensor([[*row, *[IGNORED] * padding]])).tolist()
+    assert short == padded
+    assert torch.tensor(short, dtype=torch.float32).long().item() == short

@@ -1,13 +1,19 @@
-"""Samplers: every example once, the same batches for any number of processes, weights that make means global."""
+"""Batches: every example once, the same for any number of processes, and an interrupted epoch that goes on.
+
+tests/cli/test_checkpoints.py interrupts whole trainings.
+"""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
+from data.toy import pairs, wordpiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertsecrets.data.batch import BatchSpec, BucketedEvalSampler, BucketedTrainSampler
+from bertsecrets.data.batch import Batch, BatchSpec, BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
+from bertsecrets.data.tokenization import EncodedSplit
 
 LENGTHS = st.lists(st.integers(2, 60), min_size=1, max_size=400)
 SIZES = st.integers(1, 40)
@@ -98,13 +104,6 @@ def test_bucketing_saves_most_of_the_padding() -> None:
     assert padded < 1.06 * sum(lengths)
 
 
-def test_skipping_leaves_out_the_first_batches() -> None:
-    sampler = BucketedTrainSampler(list(range(2, 50)), 8, seed=0)
-    whole = list(sampler)
-    sampler.skip = 2
-    assert list(sampler) == whole[2:]
-
-
 @settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS)
 def test_evaluation_covers_every_example_exactly_once(lengths: list[int], size: int, world: int) -> None:
@@ -133,3 +132,51 @@ def test_evaluation_of_chosen_examples() -> None:
     lengths = [5] * 100
     seen = [p for spec in BucketedEvalSampler(lengths, 8, positions=[3, 50, 99]) for p in spec.positions]
     assert sorted(seen) == [3, 50, 99]
+
+
+EXAMPLES, SIZE = 44, 8
+SPLIT = EncodedSplit(pairs(EXAMPLES), wordpiece(), 16)
+
+
+class CountingSplit(EncodedSplit):
+    """Counts the batches that are formed."""
+
+    made = 0
+
+    def __getitem__(self, chosen: Any) -> Batch:
+        self.made += 1
+        return super().__getitem__(chosen)
+
+
+def loader(split: EncodedSplit = SPLIT, num_workers: int = 0) -> ResumableDataLoader:
+    sampler = BucketedTrainSampler(split.lengths, SIZE, seed=5)
+    return ResumableDataLoader(split, sampler=sampler, batch_size=None, num_workers=num_workers)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_state_counts_the_batches_delivered_and_is_zero_after_the_last(workers: int) -> None:
+    data = loader(num_workers=workers)
+    assert data.state_dict() == {"epoch": 0, "dealt": 0}
+    counts = []
+    for _ in data:
+        counts.append(data.state_dict()["dealt"])
+    assert counts == [1, 2, 3, 4, 5, 0]
+
+
+def test_skipped_batches_are_not_formed() -> None:
+    split = CountingSplit(pairs(EXAMPLES), wordpiece(), 16)
+    whole = [batch.index_B.tolist() for batch in loader(split)]
+    split.made = 0
+    data = loader(split)
+    data.load_state_dict({"epoch": 0, "dealt": 4})
+    assert data.state_dict() == {"epoch": 0, "dealt": 4}
+    assert [batch.index_B.tolist() for batch in data] == whole[4:]
+    assert split.made == 2
+    assert [batch.index_B.tolist() for batch in data] == whole
+
+
+def test_the_state_of_another_epoch_skips_nothing() -> None:
+    data = loader()
+    data.load_state_dict({"epoch": 0, "dealt": 4})
+    data.sampler.set_epoch(1)
+    assert len(list(data)) == len(data)
