@@ -11,7 +11,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from families import CONFIGS
+from hypothesis import HealthCheck, settings
 from shared import made_once, session_folder
+
+# How fast an example is says more about the other processes of a machine than about the code.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 ROOT = Path(__file__).resolve().parent
 

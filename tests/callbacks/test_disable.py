@@ -58,7 +58,10 @@ def checked(
             ["l02", "l02h00", "l02h01", "l02h02", "l02h03", "group-000"],
         ),
         # Components replace the plans.
-        ({"components": ["layers", "ffn", "attention"], "layer": [2]}, ["l02-attention", "l02-ffn", "l02-block"]),
+        (
+            {"components": ["layers", "ffn", "heads", "attention"], "layer": [2]},
+            ["l02h00", "l02h01", "l02h02", "l02h03", "l02-attention", "l02-ffn", "l02-block"],
+        ),
     ],
 )
 def test_plans_and_components_can_be_combined(settings: dict[str, Any], expected: list[str]) -> None:

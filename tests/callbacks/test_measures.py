@@ -30,7 +30,6 @@ from bertsecrets.measures.analysis import MeasureAnalysis, Watched
 from bertsecrets.measures.base import Feed, Measure
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.drift import Drift
-from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.settings import OptimizerConfig
@@ -350,21 +349,6 @@ def test_a_named_reference_is_not_compared_with_as_the_initial_model() -> None:
     ):
         analysis = MeasureAnalysis(watched(Focus), compare_with=["initial"], reference_name="two")
     assert analysis.compare_with == ()
-
-
-def test_words_without_annotation_are_an_error_before_the_first_step(tmp_path: Path) -> None:
-    class Unannotated(Features):
-        def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
-            return EncodedSplit(pairs(3), data.tokenizer, data.max_length)
-
-    module, data = prepared(tiny_classifier())
-    data.setup("fit")
-    nouns = {"nouns": {"pos": ["NOUN"]}}
-    watcher = measuring([Watched(lambda layers, heads: Unannotated(layers, heads, nouns))], a_run(tmp_path))
-    trainer = quiet_trainer(tmp_path, [watcher], epochs=2)
-    trainer.datamodule = data  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match="Measure 'features' needs annotated words"):
-        watcher.setup(trainer, module, "fit")
 
 
 @pytest.mark.filterwarnings("ignore")

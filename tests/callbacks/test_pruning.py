@@ -182,7 +182,6 @@ def test_losses_on_the_training_examples_are_those_of_the_tested_sets(
         ({"max_loss": -1.0}, r"prune\.max_loss is -1\.0; expected a positive number of points"),
         ({"confidence": 1.5}, r"prune\.confidence is 1\.5; expected a number between 0\.5 and 1"),
         ({"scores": ["random"]}, r"prune\.scores is \[random\], which are controls"),
-        ({"scores": ["exakt"]}, r"Unknown pruning score 'exakt'; did you mean 'exact'"),
     ],
 )
 def test_pruning_mistakes_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:

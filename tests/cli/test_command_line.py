@@ -179,9 +179,9 @@ def test_a_loss_that_is_not_finite_is_reported_with_its_step(tiny_bert: Path, tm
 
 
 def test_a_sweep_repeats_its_last_command(tmp_path: Path) -> None:
-    def opened(*arguments: str) -> list[str]:
+    def opened(*arguments: str, name: str = "train") -> list[str]:
         command = ["-m", *arguments, f"hydra.sweep.dir={tmp_path / 'sweep'}"]
-        invocation = parsed(command)
+        invocation = parsed(command, name)
         open_sweep(invocation, check(invocation), command)
         return [each for each in resume_arguments(tmp_path / "sweep") or [] if each.startswith("seed")]
 
@@ -189,6 +189,8 @@ def test_a_sweep_repeats_its_last_command(tmp_path: Path) -> None:
     assert opened("seed=range(1,4)", "resume=true") == ["seed=range(1,4)"]
     with pytest.raises(UserError, match="already contains a sweep; add resume=true"):
         opened("seed=1,2")
+    with pytest.raises(UserError, match="contains a sweep of 'train', not of 'analyze'"):
+        opened("seed=1,2", "resume=true", "checkpoint=x", name="analyze")
 
 
 def test_a_sweep_folder_cannot_be_a_file(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from cli.runs import door, small_analysis
 
 
@@ -23,19 +22,9 @@ def test_the_exit_status_refuses_a_model(trained: Path, tiny_bert: Path, tmp_pat
     assert door("train", "--config-name=compare", *compared, "fail_if='accuracy_loss > 0'").returncode == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["fail_if='acuracy_loss > 1'"], "fail_if names 'acuracy_loss'; did you mean 'accuracy_loss'?"),
-        (["fail_if='accuracy_loss > 1'", "analysis=full"], "but no chosen analysis tests a loss of score"),
-        (["fail_if='accuracy_loss'"], "expected <metric>_loss, > or >=, and a number of points"),
-    ],
-)
-def test_a_condition_that_cannot_be_judged_is_refused_first(
-    words: list[str], message: str, trained: Path, tmp_path: Path
-) -> None:
-    given = [f"checkpoint={trained}", "analysis=disable", f"hydra.run.dir={tmp_path / 'out'}"]
-    result = door("analyze", *given, *words)
+def test_a_condition_that_cannot_be_judged_is_refused_first(trained: Path, tmp_path: Path) -> None:
+    given = [f"checkpoint={trained}", "analysis=full", f"hydra.run.dir={tmp_path / 'out'}"]
+    result = door("analyze", *given, "fail_if='accuracy_loss > 1'")
     assert result.returncode == 1
-    assert message in result.stderr
+    assert "but no chosen analysis tests a loss of score" in result.stderr
     assert not (tmp_path / "out").exists()

@@ -53,10 +53,6 @@ def test_the_completed_command_line_holds_the_task(reviews: Path) -> None:
             "of them",
         ),
         (["experiment=questions", "data=csv", "data.path=a.csv"], "'data=csv' is for data without a task"),
-        (
-            ["data=csv", "data.path=a.csv", "data.text=a", "data.label=a"],
-            "data.text and data.label are both 'a'",
-        ),
         (["-m", "data=csv", "data.path=a.csv,b.csv"], "'data.path=a.csv,b.csv' lists several data sets"),
         (
             ["data=csv", "data.path=a.csv", "data.label=[a,b]"],

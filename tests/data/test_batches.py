@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from data.toy import pairs, wordpiece
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsecrets.data.batch import Batch, BatchSpec, BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
@@ -35,7 +35,6 @@ def counted(spec: BatchSpec) -> tuple[int, ...]:
     return spec.positions if spec.weight > 0 else ()
 
 
-@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS, epoch=st.integers(0, 3))
 def test_training_sees_every_example_once_in_an_epoch(lengths: list[int], size: int, world: int, epoch: int) -> None:
     ranks = train_samplers(lengths, size, world, epoch)
@@ -43,7 +42,6 @@ def test_training_sees_every_example_once_in_an_epoch(lengths: list[int], size: 
     assert seen == Counter(range(len(lengths)))
 
 
-@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS)
 def test_processes_share_the_batches_of_one_process(lengths: list[int], size: int, world: int) -> None:
     (alone,) = train_samplers(lengths, size, 1)
@@ -53,7 +51,6 @@ def test_processes_share_the_batches_of_one_process(lengths: list[int], size: in
         assert all(share.positions for share in shares)
 
 
-@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS)
 def test_weighted_means_of_processes_average_to_the_mean_of_the_batch(
     lengths: list[int], size: int, world: int
@@ -65,7 +62,6 @@ def test_weighted_means_of_processes_average_to_the_mean_of_the_batch(
         assert mean == pytest.approx(loss_N[list(spec.positions)].mean().item(), rel=1e-12)
 
 
-@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES)
 def test_only_one_batch_of_an_epoch_is_smaller(lengths: list[int], size: int) -> None:
     (specs,) = train_samplers(lengths, size, 1)
@@ -104,7 +100,6 @@ def test_bucketing_saves_most_of_the_padding() -> None:
     assert padded < 1.06 * sum(lengths)
 
 
-@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS)
 def test_evaluation_covers_every_example_exactly_once(lengths: list[int], size: int, world: int) -> None:
     dealt = [list(BucketedEvalSampler(lengths, size, rank, world)) for rank in range(world)]
@@ -115,7 +110,6 @@ def test_evaluation_covers_every_example_exactly_once(lengths: list[int], size: 
         assert all(dealt)
 
 
-@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS)
 def test_evaluation_batches_do_not_depend_on_the_number_of_processes(lengths: list[int], size: int, world: int) -> None:
     alone = set(BucketedEvalSampler(lengths, size))

@@ -81,24 +81,6 @@ class Towers(BertPreTrainedModel):
         self.post_init()
 
 
-class Adapter(nn.Module):
-    """As peft wraps a linear map."""
-
-    def __init__(self, base_layer: nn.Linear) -> None:
-        super().__init__()
-        self.base_layer = base_layer
-
-    def forward(self, hidden_BSD: torch.Tensor) -> torch.Tensor:
-        return self.base_layer(hidden_BSD)
-
-
-def adapted() -> nn.Module:
-    model: Any = tiny_model("bert")
-    attention = model.bert.encoder.layer[0].attention.self
-    attention.query = Adapter(attention.query)
-    return model
-
-
 def quantised() -> nn.Module:
     """As bitsandbytes keeps linear maps."""
     model: Any = tiny_model("bert")
@@ -161,7 +143,6 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "teacher and student, measured": (lambda t: bs.measure(Distilled(), t, TEXTS, "entropy"), "contains several encoders, among"),
     "two encoders in one library model": (lambda t: disabled(Towers(), t), r"Towers contains several encoders, among them 'bert' \(BertModel\) and 'other'"),
     "five outputs for three labels": (lambda t: disabled(five_outputs(), t), r"gives 5 outputs per text, but its config\.num_labels is 3; set <model>"),
-    "an adapter of peft": (lambda t: disabled(adapted(), t), "names 'query' in BertSelfAttention, which is Adapter; an adapter wraps it: merge"),
     "int8": (lambda t: disabled(quantised(), t), "names 'query' in BertSelfAttention, which is Linear; its weights are quantised: load the model unquantised"),
     "remove_heads, as the library prunes": (lambda _: bs.remove_heads(tiny_model("bert"), {0: [1]}), r"heads is \{0: \[1\]\}; give \(layer, head\) pairs, e\.g\. \[\(0, 1\)\]"),  # type: ignore[arg-type]
     "remove_heads, real numbers": (lambda _: bs.remove_heads(tiny_model("bert"), [(0, 1.5)]), r"heads is \[\(0, 1\.5\)\]; give \(layer"),  # type: ignore[list-item]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from faults.cases import LATE, Case, analyze, pages_say, parametrized, train
+from faults.cases import LATE, Case, analyze, pages_say, parametrized
 from faults.places import Arrange, json_keys, remove, replaced, write, yaml_keys
 from faults.runner import Warm
 
@@ -64,8 +64,6 @@ COMPARISONS = [
 ]
 
 COMBINATIONS = [
-    Case("train-wandb", train(logger="default"), r"Report: {folder}/outputs/", status=0),
-    Case("analysis-fine", analyze(analysis="disable_layers"), r"Report: {folder}/outputs/", status=0),
     Case(
         "report-analysis",
         ("report", "run={folder}/a"),

@@ -44,19 +44,6 @@ def page(name: str, sentence: str, *edits: Arrange, status: int = 1) -> Case:
     return Case(f"report-{name}", words, sentence, status=status, arrange=run(*edits), check=nothing_imported)
 
 
-def sweep(
-    name: str, *arguments: str, sentence: str = r"The sweep in 'sw' was started with .*repeat the sweep's own"
-) -> Case:
-    """A stranger's sweep, resumed."""
-    content = {"command": "train", "arguments": ["-m", *arguments], "fixed": {}, "swept": ["seed"], "code": "0"}
-    return Case(
-        f"sweep-{name}",
-        ("train.py", "resume=sw"),
-        sentence,
-        arrange=write("sw/sweep.json", json.dumps(content)),
-    )
-
-
 def bomb(folder: Path) -> None:
     """Ten levels of ten aliases each."""
     lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 11))]
@@ -201,10 +188,21 @@ EXPERIMENTS = [
     ),
 ]
 
+SWEEP = {
+    "command": "train",
+    "arguments": ["-m", "seed=1,2", "hydra.launcher.setup=[touch pwned]"],
+    "fixed": {},
+    "swept": ["seed"],
+    "code": "0",
+}
 SWEEPS = [
-    sweep("target", "seed=1,2", "+callbacks.x._target_=os.system"),
-    sweep("launcher-shell", "seed=1,2", "hydra.launcher.setup=[touch pwned]"),
-    sweep("save", "seed=1,2", "save=x", sentence=r"asks to write or send something outside .*\(save=x\)"),
+    # What else a stranger's sweep may not bring, test_trust.py tells.
+    Case(
+        "sweep-launcher-shell",
+        ("train.py", "resume=sw"),
+        r"The sweep in 'sw' was started with .*repeat the sweep's own",
+        arrange=write("sw/sweep.json", json.dumps(SWEEP)),
+    ),
     Case(
         "sweep-arguments-of-numbers",
         ("train.py", "resume=sw"),

@@ -35,7 +35,7 @@ REFERENCE: dict[str, Any] = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from([(BINARY, 2), (THREE, 3), (SCORES, 30)]))
 def test_scores_equal_those_of_scikit_learn_and_of_effects(data: st.DataObject, case: tuple[Task, int]) -> None:
     task, values = case
@@ -50,7 +50,7 @@ def test_scores_equal_those_of_scikit_learn_and_of_effects(data: st.DataObject, 
     assert found == pytest.approx(weighted, abs=1e-9, nan_ok=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(0, 1)), min_size=2, max_size=30))
 def test_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int, int, int]]) -> None:
     no, yes, gold = (np.array(column) for column in zip(*rows, strict=True))
@@ -97,7 +97,7 @@ def test_unfit_metrics_are_reported(task: Task, message: str) -> None:
         check_metrics(task)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=60))
 def test_a_better_order_of_the_outputs_equals_trying_all_of_them(pairs: list[tuple[int, int]]) -> None:
     said_N, gold_N = (np.array(column) for column in zip(*pairs, strict=True))
