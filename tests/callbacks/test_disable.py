@@ -153,7 +153,7 @@ def swept(
     )
     lines: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: lines.append(record.getMessage())
     logger = logging.getLogger("bertsecrets.ablation.sweep")
     logger.addHandler(handler)
     level = logger.level

@@ -158,9 +158,7 @@ def test_measures_are_taken_when_they_are_due_and_training_does_not_notice(tmp_p
         (view, model, ("training", 6)),
         (view.at("initial"), before, ("initial", 0)),
     ):
-        assert seen is not None
         sums = seen.fact(Sums)
-        assert sums is not None
         assert sums.parameter == pytest.approx(next(measured.parameters()).sum().item(), abs=1e-4)
         assert sums.total == pytest.approx(table.grid("kept", "all", stage, step)[0].sum())
 
@@ -232,7 +230,6 @@ def test_a_validation_of_the_weights_of_the_last_one_computes_nothing_again(
     (alone,) = measure_pass(model, [Drift(LAYERS, HEADS)], data.evaluation_loader("val"), {"initial": initial})
     np.testing.assert_array_equal(table.grid("drift", "cosine", "checkpoint", 4)[0], alone.column("cosine").numpy())
     sums = MeasureView(run, Kept(LAYERS, HEADS).declaration()).fact(Sums)
-    assert sums is not None
     assert sums.parameter == pytest.approx(next(model.parameters()).sum().item())
     # Other weights are scored and measured.
     with torch.no_grad():
@@ -304,7 +301,7 @@ def test_the_reference_is_kept_where_something_is_compared_with_it(tmp_path: Pat
         data.setup("fit")
         watcher = measuring(measures, a_run(tmp_path), compare_with=compare_with)
         trainer = quiet_trainer(tmp_path, [watcher], epochs=2)
-        trainer.datamodule = data  # type: ignore[attr-defined]
+        trainer.datamodule = data
         watcher.setup(trainer, module, "fit")
         assert (watcher.reference is not None) == kept
         if watcher.reference is not None:
@@ -334,7 +331,7 @@ def test_mistakes_are_errors_before_the_first_step(
     module, data = prepared(tiny_classifier())
     data.setup("fit")
     trainer = quiet_trainer(tmp_path, [], epochs=2)
-    trainer.datamodule = data  # type: ignore[attr-defined]
+    trainer.datamodule = data
 
     def watch() -> None:
         measuring(watched(*measures), a_run(tmp_path), **settings).setup(trainer, module, "fit")

@@ -79,9 +79,7 @@ def view_of(run: Run) -> MeasureView:
 
 
 def pruned_of(run: Run) -> Pruned:
-    pruned = Pruned.of(view_of(run))
-    assert pruned is not None
-    return pruned
+    return Pruned.of(view_of(run))
 
 
 def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> None:
@@ -287,7 +285,7 @@ def test_gates_learned_with_fine_tuning_are_stored_and_applied(tmp_path: Path) -
 @pytest.mark.slow
 def test_a_larger_penalty_leaves_fewer_gates_open(tmp_path: Path) -> None:
     expected = [fine_tuned(tmp_path / str(penalty), penalty)[0].head_gates for penalty in (0.001, 3.0)]
-    counts = [gates.expected_open().item() for gates in expected]  # type: ignore[union-attr, operator]
+    counts = [gates.expected_open().item() for gates in expected]
     assert counts[0] > counts[1] + 1
 
 
@@ -343,7 +341,6 @@ def test_heads_removed_before_fine_tuning_stay_removed(tmp_path: Path) -> None:
         _apply_gates(module.model, record[GATES], tmp_path)
         torch.testing.assert_close(module.model(**inputs).logits, expected_BC, atol=1e-5, rtol=0)
     section = presented.FIRST.section(view_of(a_run(tmp_path)))
-    assert section is not None
     assert section.findings == [
         "The model was fine-tuned with 5 of 12 heads; the 7 removed before were chosen by random."
     ]

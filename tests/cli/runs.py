@@ -106,9 +106,7 @@ def small_analysis(model: Path, folder: Path, **settings: object) -> list[str]:
 
 def parsed(arguments: Sequence[str], command: str = "train") -> Invocation:
     """A command line that Hydra does not answer itself, parsed."""
-    invocation = parse_arguments(arguments, CONF, command)
-    assert invocation is not None
-    return invocation
+    return parse_arguments(arguments, CONF, command)
 
 
 def configured(arguments: Sequence[str], command: str = "train") -> DictConfig:

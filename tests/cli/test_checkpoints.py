@@ -174,7 +174,7 @@ class Scored(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
     def train_dataloader(self) -> DataLoader[Tensor]:
-        return DataLoader([torch.ones(1)])  # type: ignore[arg-type]
+        return DataLoader([torch.ones(1)])
 
     val_dataloader = train_dataloader
 

@@ -61,7 +61,6 @@ def run(tiny_bert: Path, tmp_path: Path) -> Path:
     composed = configured(["task=demo_paraphrase", "model=folder", f"model.path={tiny_bert}"])
     names = ("model", "data", "annotation", "optimizer", "trainer")
     sections = OmegaConf.to_container(OmegaConf.masked_copy(composed, [*names, "task"]), resolve=True)
-    assert isinstance(sections, dict)
     folder = make_run(
         tmp_path / "runs" / "run",
         task="demo_paraphrase",
@@ -72,7 +71,7 @@ def run(tiny_bert: Path, tmp_path: Path) -> Path:
         constant=0.575,
         p_constant=0.001,
         task_settings=sections["task"],
-        **{name: sections[name] for name in names},  # type: ignore[arg-type]
+        **{name: sections[name] for name in names},
     )
     (folder / ".hydra").mkdir()
     overrides = ["task=demo_paraphrase", "model=folder", f"model.path={tiny_bert}", "hydra.run.dir=x", "logger=none"]

@@ -107,7 +107,6 @@ def test_help_lists_what_a_folder_of_configurations_brings(tmp_path: Path) -> No
     with pytest.raises(UserError, match="which is not a folder"):
         parse(["--help", "--config-dir", str(tmp_path / "absent")], "train")
     asked = parse(["--config-dir", str(tmp_path), "--help"], "train")
-    assert asked is not None
     assert (asked.help, asked.search) == (True, tmp_path.resolve())
 
 

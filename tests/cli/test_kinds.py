@@ -47,8 +47,7 @@ KINDS = (
     ],
 )
 def kind(request: pytest.FixtureRequest) -> Kind:
-    found: Kind = request.param
-    return found
+    return request.param
 
 
 @pytest.fixture(scope="module")

@@ -151,12 +151,10 @@ def test_words_that_name_nothing_are_refused(
 def test_settings_take_precedence_over_what_the_words_stand_for(folder: Path) -> None:
     words = [str(folder / "right"), str(folder / "held_out.csv"), "analysis=scores", "data.label=stars"]
     invocation = parse(words, "analyze")
-    assert invocation is not None
     assert "analysis=disable" not in invocation.overrides
     assert "data.text='review'" in invocation.overrides
     # A process of the run that gets the completed command line adds nothing.
     again = parse(invocation.words, "analyze")
-    assert again is not None
     assert again.overrides == invocation.overrides
 
 
@@ -218,7 +216,6 @@ def test_files_of_other_formats_are_told_by_their_names(kind: str, folder: Path)
     path = folder / f"rows.{kind}"
     rows.to_parquet(path) if kind == "parquet" else rows.to_json(path, orient="records", lines=True)
     invocation = parse([str(folder / "renamed"), str(path)], "analyze")
-    assert invocation is not None
     assert {f"data={kind}", "data.text='review'", "data.label='stars'"} <= set(invocation.overrides)
     assert "task.labels=[bad,good,neutral]" in invocation.overrides
 
@@ -228,7 +225,6 @@ def test_a_model_of_one_output_takes_whole_numbers_for_scores(folder: Path, tiny
     path = tmp_path / "rated.tsv"
     path.write_text("text\tscore\n" + "".join(f"text {place}\t{place % 5}\n" for place in range(20)))
     invocation = parse([str(tmp_path / "scorer"), str(path)], "analyze")
-    assert invocation is not None
     assert "task.label_range=[0,4]" in invocation.overrides
     with pytest.raises(
         UserError, match=r"The data have 5 classes .*, but the model has 3 outputs .*; remove the rows of '3', '4'"

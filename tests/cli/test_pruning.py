@@ -25,9 +25,7 @@ def pruned(folder: Path, trained: Path, *extra: str) -> Pruned:
     ran("analyze", f"checkpoint={trained}", f"hydra.run.dir={folder}", *LITTLE, *extra)
     run = Run.open(folder)
     (declaration,) = [one for one in run.declarations() if one.name == "pruning"]
-    found = Pruned.of(MeasureView(run, declaration))
-    assert found is not None
-    return found
+    return Pruned.of(MeasureView(run, declaration))
 
 
 def test_settings_of_pruning_choose_the_analysis(trained: Path, tmp_path: Path) -> None:

@@ -104,11 +104,9 @@ def test_a_closed_pipe_does_not_end_the_work(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(marker)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == b"line 0\n"
     process.stdout.close()
     assert process.wait(60) == 0
-    assert process.stderr is not None
     assert process.stderr.read() == b""
     assert marker.read_text() == "finished"
 

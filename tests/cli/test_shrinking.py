@@ -45,9 +45,7 @@ def written(folder: Path) -> Path:
 def shrunk_of(folder: Path) -> Shrunk:
     run = Run.open(folder)
     (declaration,) = [one for one in run.declarations() if one.name == "shrinking"]
-    shrunk = Shrunk.of(MeasureView(run, declaration))
-    assert shrunk is not None
-    return shrunk
+    return Shrunk.of(MeasureView(run, declaration))
 
 
 def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "file
 def task(name: str) -> Task:
     """The task of a YAML file."""
     content = OmegaConf.to_container(OmegaConf.load(FOLDER / f"{name}.yaml"))
-    assert isinstance(content, dict)
     return task_from_config({str(key): value for key, value in content.items()})
 
 

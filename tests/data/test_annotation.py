@@ -28,9 +28,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def annotator(pipeline: Path, cache: Path, **settings: Any) -> Annotator:
-    made = make_annotator({"pipeline": str(pipeline), "cache_dir": str(cache), **settings}, progress=False)
-    assert made is not None
-    return made
+    return make_annotator({"pipeline": str(pipeline), "cache_dir": str(cache), **settings}, progress=False)
 
 
 @pytest.mark.slow

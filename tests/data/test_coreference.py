@@ -88,7 +88,6 @@ def shown(text: str, annotation: Annotation) -> list[tuple[str, str, str, int, b
 def test_litbank_by_hand(tmp_path: Path) -> None:
     [(text, annotation, error)] = read_conll(written(tmp_path, "toy.conll", LITBANK))
     assert error is None
-    assert annotation is not None
     assert text == "The man in Bonn saw his dog. He didn't see it."
     assert [text[word.start : word.end] for word in annotation.words] == [word.form for word in annotation.words]
     assert annotation.sentences == (0, 8)
@@ -107,8 +106,6 @@ def test_litbank_by_hand(tmp_path: Path) -> None:
 def test_ontonotes_has_tags_parts_and_escapes(tmp_path: Path) -> None:
     documents = list(read_conll(written(tmp_path, "toy.v4_gold_conll", ONTONOTES)))
     (text, annotation, _), (_, second, _) = documents
-    assert annotation is not None
-    assert second is not None
     assert text == "Ann (her lawyers"
     assert shown(text, annotation) == [
         ("Ann", "Ann", "proper", 7, False),
@@ -121,7 +118,6 @@ def test_ontonotes_has_tags_parts_and_escapes(tmp_path: Path) -> None:
 
 def test_gap_by_hand(tmp_path: Path) -> None:
     [(text, annotation, _)] = read_gap(written(tmp_path, "gap-test.tsv", gap()))
-    assert annotation is not None
     assert [word.form for word in annotation.words][:6] == ["Ann", "met", "Zoe", "'", "s", "aunt"]
     assert annotation.sentences == (0, 7)
     assert shown(text, annotation) == [
@@ -137,7 +133,6 @@ def test_in_gap_a_name_may_be_part_of_a_run_of_letters_and_no_name_the_anteceden
         Text="Zoes aunt met Ann. She laughed.", A_offset="14", B_offset="0", Pronoun_offset="19", A_coref="FALSE"
     )
     [(_, annotation, _)] = read_gap(written(tmp_path, "gap-test.tsv", content))
-    assert annotation is not None
     assert [word.form for word in annotation.words][:3] == ["Zoe", "s", "aunt"]
     assert [mention.anaphoric for mention in annotation.mentions] == [False, False, False]
 
@@ -314,7 +309,7 @@ def test_windows_keep_every_word_once_and_the_mentions_within(
         for index, (text, annotation, _) in enumerate(read_conll(written(tmp_path, "toy.conll", LITBANK * 2)))
         if annotation is not None
     ]
-    cut = windows(documents, tokenizer, max_length)  # type: ignore[arg-type]
+    cut = windows(documents, tokenizer, max_length)
     assert [window.index for window in cut] == list(range(len(cut)))
     for document in documents:
         pieces = [window for window in cut if window.document == document.index]
@@ -322,7 +317,7 @@ def test_windows_keep_every_word_once_and_the_mentions_within(
         assert words == [word.form for word in document.annotations[0].words]
         for piece in pieces:
             [annotation] = piece.annotations
-            encoded = tokenizer(piece.texts[0])  # type: ignore[operator]
+            encoded = tokenizer(piece.texts[0])
             # A word of its own may be too long; byte_level counts spaces, which a window begins without.
             assert len(encoded["input_ids"]) <= max_length or len(annotation.words) == 1
             assert all(piece.texts[0][word.start : word.end] == word.form for word in annotation.words)
@@ -333,7 +328,6 @@ def test_windows_keep_every_word_once_and_the_mentions_within(
 
 def test_windows_end_with_sentences_that_fit(tmp_path: Path) -> None:
     [(text, annotation, _)] = read_conll(written(tmp_path, "toy.conll", LITBANK))
-    assert annotation is not None
     documents = [Example(0, (text,), None, (annotation,))]
     whole = windows(documents, wordpiece(), 64)
     assert len(whole) == 1
@@ -353,7 +347,6 @@ def test_the_choices_of_a_window_are_those_within(tmp_path: Path) -> None:
     text = "Zoe met an aunt. Ann laughed. She laughed."
     content = gap(Text=text, A_offset="17", B_offset="0", Pronoun_offset="30")
     [(_, annotation, _)] = read_gap(written(tmp_path, "gap.tsv", content))
-    assert annotation is not None
     tokenizer = wordpiece()
     length = len(tokenizer("Ann laughed. She laughed.")["input_ids"])
     cut = windows([Example(0, (text,), None, (annotation,))], tokenizer, length)

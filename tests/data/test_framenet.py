@@ -27,7 +27,6 @@ def linked_forms(example: Example) -> tuple[str, list[str]]:
     (annotation,), (text,) = example.annotations, example.texts
     (frame,) = annotation.frames
     words = annotation.words
-    assert frame.target_last is not None
     target = text[words[frame.target].start : words[frame.target_last].end]
     return target, [text[words[e.first].start : words[e.last].end] for e in frame.elements if e.core]
 
@@ -142,7 +141,7 @@ def test_a_file_that_unpacks_to_more_than_any_release_has_is_not_read_to_its_end
         FrameNetFiles(root)
 
 
-def _without(*names: str):  # type: ignore[no-untyped-def]
+def _without(*names: str):
     def spoil(folder: Path) -> None:
         for name in names:
             path = folder / name
@@ -151,7 +150,7 @@ def _without(*names: str):  # type: ignore[no-untyped-def]
     return spoil
 
 
-def _with(name: str, content: str):  # type: ignore[no-untyped-def]
+def _with(name: str, content: str):
     return lambda folder: (folder / name).write_text(content)
 
 
@@ -170,7 +169,7 @@ def _with(name: str, content: str):  # type: ignore[no-untyped-def]
         (_with("lu/lu1.xml", "<lexUnit>"), "lu/lu1.xml' of .* is damaged"),
     ],
 )
-def test_a_spoilt_folder_is_reported_in_one_sentence(tmp_path: Path, spoil, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_spoilt_folder_is_reported_in_one_sentence(tmp_path: Path, spoil, message: str) -> None:
     folder = write_framenet(tmp_path / "fn")
     spoil(folder)
     with pytest.raises(UserError, match=message) as caught:

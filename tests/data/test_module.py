@@ -155,7 +155,6 @@ def test_every_file_of_conf_data_makes_a_module(path: Path, root: Path) -> None:
     )
     with initialize_config_dir(str(CONFIG.parent), **BASE):
         content = OmegaConf.to_container(compose("train", [f"data={path.stem}", f"task={name}"]).data, resolve=True)
-    assert isinstance(content, dict)
     if path.stem in ("tsv", "conllu", "coreference", "squad"):
         content["root"] = str(root)
     chosen = task(name)

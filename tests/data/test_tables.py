@@ -151,9 +151,7 @@ def copy(folder: Path, kind: str = "parquet", **splits: datasets.Dataset) -> Pat
 
 def hub(path: Path, chosen: str | Task = "mrpc") -> HubSource:
     config = SourceConfig(source="hub", path=str(path), cache_dir=str(path.parent / "cache"))
-    made = make_source(config, task(chosen) if isinstance(chosen, str) else chosen).source
-    assert isinstance(made, HubSource)
-    return made
+    return make_source(config, task(chosen) if isinstance(chosen, str) else chosen).source
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "saved"])

@@ -187,7 +187,6 @@ def tagged(*sentences: str) -> list[Example]:
 
 def test_entities_without_b_are_counted_once() -> None:
     note = note_on_tags(tagged("a/O b/I-PER c/I-PER", "d/B-PER e/I-PER f/I-LOC"), BIO, "split 'val'")
-    assert note is not None
     assert note.startswith("2 entities of split 'val' begin without B-, e.g. with 'I-PER' at word 2 of sentence 1;")
     assert note_on_tags(tagged("a/O", "b/B-PER c/I-PER"), BIO, "x") is None
     # Tags of inside and outside alone.

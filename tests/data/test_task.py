@@ -34,7 +34,6 @@ HUB_LABELS = {
 def config(**changes: Any) -> dict[str, Any]:
     """MRPC's configuration with some keys replaced; None leaves a key out."""
     content = OmegaConf.to_container(OmegaConf.load(FOLDER / "mrpc.yaml"))
-    assert isinstance(content, dict)
     for key, value in changes.items():
         *path, last = key.split("__")
         section: Any = content
@@ -122,5 +121,4 @@ def test_a_new_task_is_one_mapping() -> None:
             "training": {"learning_rate": 1e-4, "batch_size": 8, "max_epochs": 1, "max_length": 32},
         }
     )
-    assert found.tsv is not None
     assert (found.tsv.texts, found.tsv.label, found.hub, found.evaluation) == (("t",), "l", None, {"val": "validation"})

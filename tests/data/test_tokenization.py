@@ -45,7 +45,6 @@ def test_a_batch_holds_what_naive_tokenisation_gives(
     assert (batch.token_type_ids_BS is None) == ("token_type_ids" not in naive[0])
     assert set(batch.inputs()) == {name for name in naive[0] if name != "special_tokens_mask"}
     assert batch.index_B.tolist() == positions
-    assert batch.label_B is not None
     assert batch.label_B.tolist() == [position % 2 for position in positions]
 
 
@@ -77,15 +76,12 @@ def test_types_of_the_tensors() -> None:
     assert batch.weight == 0.5
     assert batch.size == 2
     for tensor in (batch.input_ids_BS, batch.attention_mask_BS, batch.token_type_ids_BS, batch.word_BS, batch.index_B):
-        assert tensor is not None
         assert tensor.dtype == torch.int64
     assert batch.special_BS.dtype == torch.bool
-    assert batch.label_B is not None
     assert batch.label_B.dtype == torch.int64
     scores = EncodedSplit([Example(0, ("a",), 2), Example(1, ("a",), 2.5)], wordpiece(), MAX, head=RegressionHead())[
         [0, 1]
     ]
-    assert scores.label_B is not None
     assert scores.label_B.dtype == torch.float32
     assert scores.label_B.tolist() == [2.0, 2.5]
     assert EncodedSplit([Example(0, ("a",), None)], wordpiece(), MAX)[[0]].label_B is None
@@ -142,7 +138,6 @@ def test_truncation_shortens_the_longer_text_and_is_counted() -> None:
     batch = split[[0]]
     assert split.truncated == 1
     assert split.lengths == [12, 7]
-    assert batch.token_type_ids_BS is not None
     assert batch.token_type_ids_BS.sum() == 3
     assert batch.word_BS[0].tolist() == [-1, *range(7), -1, 7, 8, -1]
 
@@ -161,7 +156,7 @@ def test_a_slow_tokenizer_is_reported() -> None:
         is_fast = False
 
     with pytest.raises(UserError, match=r"The tokenizer is a Slow.*use a model with a fast tokenizer"):
-        EncodedSplit(pairs(4), Slow(), MAX)  # type: ignore[arg-type]
+        EncodedSplit(pairs(4), Slow(), MAX)
 
 
 def test_a_text_without_a_token_is_refused() -> None:

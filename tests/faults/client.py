@@ -34,7 +34,6 @@ class WarmProcess:
 
     def close(self) -> None:
         """End the process; its running command ends first."""
-        assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(60)
 
@@ -62,13 +61,10 @@ class WarmProcess:
             "seconds": seconds,
             "before": before,
         }
-        assert self._process.stdin is not None
         self._process.stdin.write((json.dumps(request) + "\n").encode())
-        answer: dict[str, Any] = json.loads(self._answer())
-        return answer
+        return json.loads(self._answer())
 
     def _answer(self) -> str:
-        assert self._process.stdout is not None
         line = b""
         while not line.endswith(b"\n"):
             byte = self._process.stdout.read(1)

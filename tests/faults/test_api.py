@@ -110,16 +110,16 @@ def overridden(edits: Any) -> None:
 
 
 CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "texts, a number": (lambda t: bs.measure(tiny_model("bert"), t, 5, "entropy"), "texts is 5; give a list of sentences"),  # type: ignore[arg-type]
-    "measures, None": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, None), "measures is None; give the name of"),  # type: ignore[arg-type]
-    "a measure, None": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, [None]), "None is not the name or class of a measure"),  # type: ignore[list-item]
-    "model, None": (lambda t: bs.measure(None, t, TEXTS, "entropy"), "model is None; give a Hugging Face"),  # type: ignore[arg-type]
+    "texts, a number": (lambda t: bs.measure(tiny_model("bert"), t, 5, "entropy"), "texts is 5; give a list of sentences"),
+    "measures, None": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, None), "measures is None; give the name of"),
+    "a measure, None": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, [None]), "None is not the name or class of a measure"),
+    "model, None": (lambda t: bs.measure(None, t, TEXTS, "entropy"), "model is None; give a Hugging Face"),
     "model on meta": (lambda t: bs.measure(on_meta(), t, TEXTS, "entropy"), "on the device meta.*load its weights"),
-    "labels, None": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, None), "labels is None; give one label for"),  # type: ignore[arg-type]
-    "labels, None, fine_tune": (lambda t: bs.fine_tune(tiny_model("bert"), t, TEXTS, None), "labels is None; give one"),  # type: ignore[arg-type]
-    "a label, None": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, [0, 1, None, 1]), "Label None is not a class"),  # type: ignore[list-item]
+    "labels, None": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, None), "labels is None; give one label for"),
+    "labels, None, fine_tune": (lambda t: bs.fine_tune(tiny_model("bert"), t, TEXTS, None), "labels is None; give one"),
+    "a label, None": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, [0, 1, None, 1]), "Label None is not a class"),
     "a frozen model": (lambda t: bs.fine_tune(frozen(), t, TEXTS, LABELS), "no trainable parameters"),
-    "plans, a string": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, LABELS, "heads"), r"plans is 'heads'; give a list, e\.g\. \['heads'\]"),  # type: ignore[arg-type]
+    "plans, a string": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, LABELS, "heads"), r"plans is 'heads'; give a list, e\.g\. \['heads'\]"),
     "plans, empty": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, LABELS, []), "plans is empty; name at least one"),
     "max_length=1": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, "entropy", max_length=1), "max_length is 1; .*at least 3"),
     "a negative seed": (lambda t: bs.fine_tune(tiny_model("bert"), t, TEXTS, LABELS, seed=-1), "seed is -1; expected a whole number from 0"),
@@ -128,9 +128,9 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "a single edit": (lambda _: overridden(bs.HeadEdit(0, 0)), r"edits is HeadEdit\(.*\); give a list of HeadEdit, e"),
     "edits of pairs": (lambda _: overridden([(0, 0)]), r"Edit \(0, 0\) is not a HeadEdit"),
     "HeadEdit(True, False)": (lambda _: overridden([bs.HeadEdit(True, False)]), "layer is True; expected a whole number"),
-    "HeadEdit(0, 1.0)": (lambda _: overridden([bs.HeadEdit(0, 1.0)]), "head is 1.0; expected a whole number"),  # type: ignore[arg-type]
+    "HeadEdit(0, 1.0)": (lambda _: overridden([bs.HeadEdit(0, 1.0)]), "head is 1.0; expected a whole number"),
     "watch(m, 5)": (lambda _: watched(5), "observer is 5; give a function of a layer and its maps"),
-    "watch(None)": (lambda _: bs.watch(None, print).__enter__(), "model is None; give"),  # type: ignore[arg-type]
+    "watch(None)": (lambda _: bs.watch(None, print).__enter__(), "model is None; give"),
     "wrapper, reordered classes": (lambda t: disabled(Reordered(), t), r"Reordered returns logits that differ from those of the BertForSequenceClassification inside it.*give <model>\.classifier"),
     "wrapper, prompts": (lambda t: disabled(Prompted(), t), "Prompted returns logits that differ from those of the BertForSequenceClassification"),
     "wrapper, prompts, viewed": (lambda t: bs.head_view(Prompted(), t, "a good film"), "Prompted returns logits that differ"),
@@ -144,9 +144,9 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "two encoders in one library model": (lambda t: disabled(Towers(), t), r"Towers contains several encoders, among them 'bert' \(BertModel\) and 'other'"),
     "five outputs for three labels": (lambda t: disabled(five_outputs(), t), r"gives 5 outputs per text, but its config\.num_labels is 3; set <model>"),
     "int8": (lambda t: disabled(quantised(), t), "names 'query' in BertSelfAttention, which is Linear; its weights are quantised: load the model unquantised"),
-    "remove_heads, as the library prunes": (lambda _: bs.remove_heads(tiny_model("bert"), {0: [1]}), r"heads is \{0: \[1\]\}; give \(layer, head\) pairs, e\.g\. \[\(0, 1\)\]"),  # type: ignore[arg-type]
-    "remove_heads, real numbers": (lambda _: bs.remove_heads(tiny_model("bert"), [(0, 1.5)]), r"heads is \[\(0, 1\.5\)\]; give \(layer"),  # type: ignore[list-item]
-    "head_view, a number": (lambda t: bs.head_view(tiny_model("bert"), t, 5), "5 is neither a sentence|Text 5"),  # type: ignore[arg-type]
+    "remove_heads, as the library prunes": (lambda _: bs.remove_heads(tiny_model("bert"), {0: [1]}), r"heads is \{0: \[1\]\}; give \(layer, head\) pairs, e\.g\. \[\(0, 1\)\]"),
+    "remove_heads, real numbers": (lambda _: bs.remove_heads(tiny_model("bert"), [(0, 1.5)]), r"heads is \[\(0, 1\.5\)\]; give \(layer"),
+    "head_view, a number": (lambda t: bs.head_view(tiny_model("bert"), t, 5), "5 is neither a sentence|Text 5"),
 }  # fmt: skip
 
 

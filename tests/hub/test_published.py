@@ -41,8 +41,7 @@ FEATURES = {
 def measure(name: str) -> Measure:
     with initialize_config_dir(str(CONF), **BASE):
         config = compose("analyze", [f"measure=[{name}]"])
-    made: Measure = make(plain(config.measure)[name], num_layers=12, num_heads=12)
-    return made
+    return make(plain(config.measure)[name], num_layers=12, num_heads=12)
 
 
 def grids(glue: Path, measures: list[Measure], pipeline: str | None) -> dict[str, np.ndarray]:

@@ -221,7 +221,7 @@ def test_a_model_that_is_not_in_the_cache_is_told(name: str, revision: str | Non
 def test_what_the_hub_refuses_is_told(
     kind: type[Exception], message: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = kind("no") if kind is ConnectionError else kind("no", response=Mock())  # type: ignore[call-arg]
+    error = kind("no") if kind is ConnectionError else kind("no", response=Mock())
     monkeypatch.setattr(hub, "hub_is_reachable", lambda: True)
     monkeypatch.setattr(hub, "HfApi", lambda: SimpleNamespace(model_info=Mock(side_effect=error)))
     with pytest.raises(UserError, match=message):

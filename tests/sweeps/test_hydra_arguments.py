@@ -62,16 +62,13 @@ def test_a_value_in_a_copied_command_reaches_the_settings_unchanged(text: str) -
 
 def test_a_command_line_is_parsed(tmp_path: Path) -> None:
     invocation = parse_arguments(["seed=1,2", "-m", "task=mrpc", "--config-dir", str(tmp_path)], tmp_path, "train")
-    assert invocation is not None
     assert (invocation.overrides, invocation.multirun) == (["seed=1,2", "task=mrpc"], True)
     assert (invocation.config_dir, invocation.config_name, invocation.search) == (tmp_path, "train", tmp_path)
     assert not invocation.shows
     for showing in (["--cfg", "job"], ["--info"]):
         shown = parse_arguments(showing, tmp_path, "train")
-        assert shown is not None
         assert shown.shows
     asking = parse_arguments(["seed=1", "--help"], tmp_path, "train")
-    assert asking is not None
     assert (asking.help, invocation.help) == (True, False)
     assert parse_arguments(["--hydra-help"], tmp_path, "train") is None
 
@@ -80,7 +77,6 @@ def test_a_relative_folder_of_configurations_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--config-path is 'mine'; expected an absolute path, such as '/.*/mine'"):
         parse_arguments(["--config-path", "mine"], tmp_path, "train")
     invocation = parse_arguments(["--config-path", str(tmp_path / "mine")], tmp_path, "train")
-    assert invocation is not None
     assert invocation.config_dir == tmp_path / "mine"
 
 

@@ -51,7 +51,7 @@ def test_the_table_shows_what_jobs_do_not_share(tmp_path: Path) -> None:
     ]
     console = Console(file=io.StringIO(), width=100)
     print_records(console, records, "val/accuracy")
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    text = console.file.getvalue()
     assert "model=minilm" not in text
     assert "seed=1" in text
     assert "61 s" in text
@@ -59,7 +59,7 @@ def test_the_table_shows_what_jobs_do_not_share(tmp_path: Path) -> None:
     assert "job 2 failed: the disk is full." in text
     assert "1 finished, 1 skipped, 1 failed" in text
     print_records(console, records[:1], "val/accuracy")
-    assert "model=minilm" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "model=minilm" in console.file.getvalue()
 
 
 def ignore(*_: object) -> None:

@@ -62,7 +62,6 @@ def finished(tmp_path: Path) -> Path:
 
 def test_a_marker_covers_every_table(finished: Path) -> None:
     marker = read_finished(finished)
-    assert marker is not None
     assert (marker.key, marker.seconds, marker.code) == ("key", 1.5, code_version())
     assert set(marker.files) == {"config.yaml", "scores.json", "heads.parquet", "predictions/val.parquet"}
     for name in marker.files:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli.runs import parsed
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from bertsecrets.cli.arguments import with_resume
 from bertsecrets.errors import UserError
@@ -152,7 +152,6 @@ def test_the_folder_itself_is_no_foreign_path(tmp_path: Path) -> None:
     content = {"arguments": ["-m", "seed=1,2", "hydra.sweep.dir=/elsewhere"], "command": "", "fixed": {}, "swept": {}}
     (folder / SWEEP_FILE).write_text(json.dumps(content))
     arguments = resume_arguments(folder)
-    assert arguments is not None
     assert str(folder) in arguments[-2]
     check_sweep_arguments(arguments, folder)
     with pytest.raises(UserError, match="can run code or access arbitrary files"):
@@ -227,7 +226,6 @@ def test_the_command_line_decides_what_a_resumed_run_writes_and_sends_outside() 
 
 def test_the_present_environment_allows_what_it_asks_for_itself() -> None:
     present = OmegaConf.merge(PRESENT, {"logger": {"wandb": {"mode": "online", "entity": "stranger"}}})
-    assert isinstance(present, DictConfig)
     merged = with_settings_given_again(RECORDED, present, ["save=null"], FOLDER)
     assert merged.logger.wandb.mode == "online"
 

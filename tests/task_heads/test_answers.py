@@ -80,10 +80,8 @@ def test_scores_of_texts_are_those_of_the_official_scripts(given: list[str], gol
 
 def test_other_gold_answers_make_other_labels() -> None:
     [first, *_] = questions(1, False)
-    assert isinstance(first.label, Answers)
     other = replace(first, label=replace(first.label, texts=(*first.label.texts, "the")))
     labels = [EncodedSplit([one], wordpiece(), MAX, head=AnswerHead())[[0]].label_B for one in (first, first, other)]
-    assert labels[0] is not None
     assert torch.equal(labels[0], labels[1])
     assert not torch.equal(labels[0], labels[2])
 
@@ -118,8 +116,7 @@ def questions(count: int, optional: bool) -> list[Example]:
 
 def answerer(tokenizer: PreTrainedTokenizerFast, family: str = "bert") -> PreTrainedModel:
     settings = {"vocab_size": len(tokenizer), "num_labels": 2}
-    model: PreTrainedModel = random_model(AutoModelForQuestionAnswering, family, 0.1, **settings)
-    return model
+    return random_model(AutoModelForQuestionAnswering, family, 0.1, **settings)
 
 
 def post_processed(
@@ -137,7 +134,6 @@ def post_processed(
     spans: list[tuple[float, str]] = []
     nulls, losses = [], []
     gold = example.label
-    assert isinstance(gold, Answers)
     for window, ids in enumerate(encoded["input_ids"]):
         inputs = {"input_ids": torch.tensor([ids])}
         if "token_type_ids" in encoded:
@@ -185,7 +181,6 @@ def test_a_sweep_gives_the_answers_of_a_loop_over_questions(tokenizer: PreTraine
     batches = [split[order[first : first + 5]] for first in range(0, len(order), 5)]
     outcomes = exact_sweep(model, plan, batches)
     assert outcomes.index_N.tolist() == [example.index for example in examples]
-    assert outcomes.group_N is not None
     assert outcomes.group_N.tolist() == [example.group for example in examples]
     empty = 0
     for place in (None, 0, 5, layers * heads - 1):
@@ -194,7 +189,6 @@ def test_a_sweep_gives_the_answers_of_a_loop_over_questions(tokenizer: PreTraine
         with override(model, edits):
             for example, answer_F in zip(examples, answer_NF, strict=True):
                 given, losses = post_processed(model, tokenizer, example)
-                assert isinstance(example.label, Answers)
                 expected = official(given, example.label.texts or ("",), 2 if optional else 1)
                 assert answer_F[1:3].tolist() == pytest.approx(expected, abs=1e-6)
                 assert answer_F[0].item() == pytest.approx(sum(losses) / len(losses), abs=1e-4)
@@ -269,7 +263,6 @@ def test_an_evaluation_counts_each_question_once() -> None:
     parts = []
     for position in range(len(split)):
         batch = split[[position]]
-        assert batch.label_B is not None
         with torch.no_grad():
             output = model(**batch.inputs())
         answers = batch.answers(torch.stack([output.start_logits, output.end_logits], -1))
@@ -351,7 +344,6 @@ def test_demo_questions_are_answered_by_one_sentence_each() -> None:
     assert len({example.texts[0] for example in examples}) == len(examples) > 350
     for example in examples:
         question, context = example.texts
-        assert isinstance(example.label, Answers)
         [answer] = example.label.texts
         assert context[example.label.start :].startswith(answer)
         # With the question word in place of the answer, one sentence becomes the question.

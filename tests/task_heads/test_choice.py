@@ -57,8 +57,7 @@ def questions(count: int = 9) -> list[Example]:
 
 
 def chooser(family: str = "bert") -> PreTrainedModel:
-    model: PreTrainedModel = random_model(AutoModelForMultipleChoice, family, vocab_size=len(wordpiece()))
-    return model
+    return random_model(AutoModelForMultipleChoice, family, vocab_size=len(wordpiece()))
 
 
 def at_once(model: PreTrainedModel, example: Example, **options: Any) -> Any:
@@ -90,7 +89,7 @@ def test_the_engine_gives_the_answers_of_whole_passes(family: str) -> None:
 def test_losses_and_their_gradients_are_those_of_the_library() -> None:
     model, examples = chooser(), questions(5)
     batch = EncodedSplit(examples, wordpiece(), 64, head=TASK.head)[range(5)]
-    label_N = torch.tensor([int(example.label) for example in examples])  # type: ignore[arg-type]
+    label_N = torch.tensor([int(example.label) for example in examples])
     losses = torch.stack([at_once(model, one, labels=label_N[[at]]).loss for at, one in enumerate(examples)])
     expected = torch.autograd.grad(losses.mean(), [*model.parameters()])
     score_single_choices(model)
@@ -257,7 +256,7 @@ def test_files_have_columns_of_choices_or_lists(
     begun = "It " if len(facts["table"]["texts"]) == 2 else ""
     for example, row, label in zip(read, rows, labels, strict=True):
         given = row["options"] if columns["choices"] == "options" else [row["c0"], row["c1"]]
-        assert example.texts == (row["q"], *(begun + choice for choice in given))  # type: ignore[operator, union-attr]
+        assert example.texts == (row["q"], *(begun + choice for choice in given))
         assert example.label == names.index(str(label))
 
 
@@ -294,7 +293,7 @@ def test_demo_endings_are_those_of_the_sentences() -> None:
     for example in examples:
         text, *endings = example.texts
         assert len({*endings}) == 4
-        assert f"{text} {endings[int(example.label)]}" in sentences  # type: ignore[arg-type]
+        assert f"{text} {endings[int(example.label)]}" in sentences
     assert task_of("demo_choices").head.num_outputs == 4
     assert {one.label for one in DemoChoices().examples("test")} == {None}
 

@@ -21,8 +21,7 @@ WORDS = ["the", "cat", "unhappy", "dogs", "saw", "fish", "man"]
 
 def tagger(auto: Any = AutoModelForTokenClassification) -> PreTrainedModel:
     settings = {"vocab_size": len(wordpiece()), "num_labels": len(TAGS), "id2label": dict(enumerate(TAGS))}
-    model: PreTrainedModel = random_model(auto, "bert", 0.2, **settings)
-    return model
+    return random_model(auto, "bert", 0.2, **settings)
 
 
 def sentences(count: int) -> tuple[list[list[str]], list[list[str]]]:

@@ -78,8 +78,7 @@ def test_other_tags_have_no_entities() -> None:
 
 
 def tagger(family: str) -> PreTrainedModel:
-    model: PreTrainedModel = random_model(AutoModelForTokenClassification, family, 0.2, num_labels=len(BIO))
-    return model
+    return random_model(AutoModelForTokenClassification, family, 0.2, num_labels=len(BIO))
 
 
 def tagged_batch(model: PreTrainedModel, lengths: tuple[int, ...] = (11, 7, 4)) -> Batch:
