@@ -556,7 +556,8 @@ def test_models_that_differ_in_seed_and_its_folder_of_scores_are_one_group(tmp_p
         settings = {**prune, "seed": seed, "tables": [f"there/{folder}"]}
         run = Run.open(make_run(tmp_path / name, seed=seed, measured=kept, callbacks={"prune": settings}))
         run.declare(FirstPruned().declaration())
-        rows = [row for row in rows_of(shown("voita2019", "Section 6:", models_in(tmp_path))) if row[0] == "mrpc"]
+        found = rows_of(shown("voita2019", "Section 6:", models_in(tmp_path)))
+        rows = [row for row in found if not row[0].startswith("paper")]
         if name == "b":
             assert [row[:3] for row in rows] == [["mrpc", "open heads only, from the start", "6, 6 of 12"]]
     # Scores of other runs make another model of the same seed.

@@ -121,9 +121,9 @@ def test_names_of_heads_sort_as_the_heads_do() -> None:
 
 
 def test_the_table_of_effects_has_the_words_of_pages_and_says_what_is_not_corrected() -> None:
-    run = Mock()
+    run = Mock(summary={})
     log_ablation(run, AblationTable.from_rows([row(verdict="dispensable", low=-0.5, low_simultaneous=-0.75)]))
-    table = run.log.call_args.args[0]["ablation/table"]
+    table = run.summary["ablation/table"]
     cells = dict(zip(table.columns, table.data[0], strict=True))
     assert (cells["verdict"], cells["low_pointwise"], cells["low_simultaneous"]) == ("can be spared", -0.5, -0.75)
     assert not {"low", "high", "p_value"} & cells.keys()
