@@ -92,7 +92,7 @@ def test_classes_in_another_order_are_told() -> None:
     with torch.no_grad():
         said = [int(made(**wordpiece()([text], return_tensors="pt")).logits.argmax()) for text in TEXTS]
     truth = [(answer + 1) % 3 for answer in said]
-    with pytest.warns(UserWarning, match=r"accuracy is 0% if .* and 100% if .*set model\.config\.id2label"):
+    with pytest.warns(UserWarning, match=r"accuracy is 0 % if .* and 100 % if .*set model\.config\.id2label"):
         disabled(made, truth)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

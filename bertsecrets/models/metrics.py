@@ -16,6 +16,7 @@ from bertsecrets.data.batch import Batch, whole_set
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Autocast
+from bertsecrets.results.formatting import percentage
 from bertsecrets.results.scores import LEVEL, SetScores, beats_constant
 from bertsecrets.task_heads.base import TaskHead, output_of
 from bertsecrets.task_heads.metric import Array
@@ -132,8 +133,8 @@ def other_classes(
     better = [labels[order[place_of[label]]] for label in outputs]
     return OtherClasses(
         better,
-        f"The model's accuracy is {now:.0%} if its outputs are {', '.join(outputs)}, in this order, and {then:.0%} if "
-        f"they are {', '.join(better)}",
+        f"The model's accuracy is {percentage(now)} if its outputs are {', '.join(outputs)}, in this order, and "
+        f"{percentage(then)} if they are {', '.join(better)}",
     )
 
 

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.seeds import Effects, effects
-from bertsecrets.callbacks.gates import PruneFirst, TrainGates
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.models.spec import RANDOM_INIT
-from bertsecrets.reporting.conditions import Condition, find_conditions
+from bertsecrets.reporting.conditions import TRAIN_OTHERWISE, Condition, find_conditions
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.files import copied, typed
@@ -29,8 +28,7 @@ from bertsecrets.settings import CONF
 
 _OF_TRAINING = ("task", "model", "init", "seed", "data", "optimizer", "trainer", "trained")
 """Configuration sections that define a model; the others define measurements."""
-_TRAIN_OTHERWISE = {f"{callback.__module__}.{callback.__qualname__}": callback for callback in (PruneFirst, TrainGates)}
-"""Callbacks that change the model; the others only measure."""
+_TRAIN_OTHERWISE = {f"{callback.__module__}.{callback.__qualname__}": callback for callback in TRAIN_OTHERWISE}
 _CALLBACKS, _AS_USUAL = "callbacks", "none"
 """The factor that lists them, and its value for models trained without."""
 _STRENGTH = "penalty"

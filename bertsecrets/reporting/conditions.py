@@ -7,6 +7,7 @@ from typing import Any
 
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import DisableAnalysis
+from bertsecrets.callbacks.gates import PruneFirst, TrainGates
 from bertsecrets.errors import UserError
 from bertsecrets.keys import TrainerSettings, top_level
 from bertsecrets.models.spec import RANDOM_INIT
@@ -33,8 +34,10 @@ _TRAINING_ONLY = {f"trainer.{name}" for name, meaning in meanings(TrainerSetting
 """Trainer settings that analyses record but do not use."""
 
 _UNSET = "unset"
-_MEASURED = frozenset({"measure", "annotation", "framenet"})
+_MEASURED = frozenset({"measure", "analysis", "annotation", "framenet"})
 """Groups of settings that training does not depend on."""
+TRAIN_OTHERWISE = (PruneFirst, TrainGates)
+"""Our callbacks that change the model; the others only measure."""
 
 _CONTROLS = frozenset(controls({}))
 _NO_CONTROL = "no control"
@@ -162,8 +165,12 @@ def _identities(
 def _tells_apart(key: str, flat: Sequence[dict[str, str]]) -> bool:
     """Whether a setting distinguishes conditions by itself."""
     section, _, rest = key.partition(".")
-    if section in _MEASURED:
-        # A run without a measure or annotation has no results of it.
+    option = f"{section}.{rest.partition('.')[0]}"
+    # Only classes of ours are named without their module.
+    training = {kind.__name__ for kind in TRAIN_OTHERWISE}
+    only_measures = all("." not in name and name not in training for of in flat if (name := of.get(option)))
+    if section in _MEASURED or (section == "callbacks" and only_measures):
+        # A run without a measure, a callback or annotation has no results of it.
         return len({settings[key] for settings in flat if key in settings}) > 1
     return rest.rpartition(".")[2] not in _ALONE.get(section, ())
 
@@ -233,12 +240,16 @@ def _flat(runs: Sequence[FinishedRun]) -> list[dict[str, str]]:
 
 
 def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Settings by their dotted keys; a section with a class also has the class, ours by its name alone."""
     flat: dict[str, str] = {}
     for key, value in config.items():
         if not prefix and key in _APART:
             continue
         if isinstance(value, dict):
             flat |= _flatten(value, f"{prefix}{key}.")
+        elif key == "_target_":
+            module, _, name = value.rpartition(".")
+            flat[prefix.removesuffix(".")] = name if module.partition(".")[0] == "bertsecrets" else value
         # A setting that is null says as much as one that an earlier version did not have.
         elif value is not None:
             flat[f"{prefix}{key}"] = str(value)

@@ -42,7 +42,7 @@ from bertsecrets.pruning.removal import Kept, check_removable, keep_only, load_p
 from bertsecrets.pruning.rows import Attempt, Cost, Group, Layer, MetricTest, Shrinking, ShrinkSearch, Shrunk, Smaller
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings, check_class_loss
 from bertsecrets.results.files import write_text
-from bertsecrets.results.formatting import markdown_table, markdown_text, rounded_up
+from bertsecrets.results.formatting import level_text, markdown_table, markdown_text, percentage, points, rounded_up
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.shrinking.distillation import distill
@@ -99,9 +99,9 @@ def check_examples(count: int, margin: float, confidence: float) -> str:
     changed = np.array([round(_CHANGED * count / 2)])
     (loss,) = smallest_ruled_out(paired_loss(changed, changed, count), 1 - confidence, 1.0)
     return (
-        f"{count:,} examples can rule out a loss of {rounded_up(float(loss)):.1f} points or more if {_CHANGED:.0%} of "
-        "the predictions change (half of them for the better), and of "
-        f"{rounded_up(loss_ruled_out(count, confidence)):.1f} points or more if none change."
+        f"{count:,} examples can rule out a loss of {points(rounded_up(float(loss)) / 100)} or more if "
+        f"{percentage(_CHANGED)} of the predictions change (half of them for the better), and of "
+        f"{points(rounded_up(loss_ruled_out(count, confidence)) / 100)} or more if none change."
     )
 
 
@@ -114,9 +114,10 @@ def check_can_rule_out(what: str, count: int, setting: str, margin: float, confi
     least = loss_ruled_out(count, confidence)
     if least >= margin:
         needed = math.floor(examples_to_rule_out(margin, confidence)) + 1
+        counted_points = f"{100 * margin:g} point{'s' if 100 * margin != 1 else ''}"
         raise UserError(
-            f"{what} cannot rule out a loss of {100 * margin:g} points at {100 * confidence:.4g}% confidence, even if "
-            f"no prediction changes; the smallest loss they can rule out is {rounded_up(least):.1f}. Test on at least "
+            f"{what} cannot rule out a loss of {counted_points} at {level_text(confidence)} confidence, even if no "
+            f"prediction changes; the smallest loss they can rule out is {rounded_up(least):.1f}. Test on at least "
             f"{needed:,}, or set {setting}={rounded_up(least):g} or more."
         )
 

@@ -18,6 +18,7 @@ from bertsecrets.ablation.partial_passes import clean_pass
 from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.pruning.latency import in_turns, processor_name
 from bertsecrets.pruning.removal import Kept, check_removable, narrow_layer
+from bertsecrets.results.formatting import percentage
 
 _log = logging.getLogger(__name__)
 
@@ -149,9 +150,9 @@ def measure_latency(
     excess = statistics.median(times[0]) / min(times[0]) - 1
     if excess > _SCATTER:
         _log.warning(
-            f"Noisy timing: half of the passes took at least {excess:.0%} longer than the fastest, so speed-ups may "
-            "differ from the plan. Repeat on an idle machine, with more rounds (shrink.latency_rounds) or on one "
-            "thread (OMP_NUM_THREADS=1)."
+            f"Noisy timing: half of the passes took at least {percentage(excess)} longer than the fastest, so "
+            "speed-ups may differ from the plan. Repeat on an idle machine, with more rounds (shrink.latency_rounds) "
+            "or on one thread (OMP_NUM_THREADS=1)."
         )
     # Other load only adds time.
     whole, *milliseconds = [min(times_of_call) for times_of_call in times]

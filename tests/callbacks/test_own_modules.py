@@ -204,7 +204,7 @@ def test_labels_in_another_order_are_told(tmp_path: Path) -> None:
 
     with pytest.warns(UserWarning, match="renumber the labels in the data set or in outcome"):
         told = notes(swapped)
-    assert told[0].startswith("The model's accuracy is 0% if its outputs are bad, good, in this order, and 100% if")
+    assert told[0].startswith("The model's accuracy is 0 % if its outputs are bad, good, in this order, and 100 % if")
     assert not notes(right)
 
 

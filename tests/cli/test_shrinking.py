@@ -115,7 +115,7 @@ def test_weights_of_8_bits_are_a_further_step_under_the_same_test(trained: Path,
     [
         (
             ("shrink.speedup=2", "shrink.max_loss=60", "shrink.max_class_loss=1"),
-            "of class different cannot rule out a loss of 1 points",
+            "of class different cannot rule out a loss of 1 point at",
         ),
         (
             ("trainer.accelerator=cpu", "trainer.devices=2", "+trainer.strategy=ddp"),

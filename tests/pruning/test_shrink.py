@@ -335,6 +335,6 @@ def test_a_taught_model_comes_closer_to_its_teacher() -> None:
 
 
 def test_too_few_examples_are_refused_before_the_work_with_the_number_needed() -> None:
-    with pytest.raises(UserError, match=r"200 examples cannot rule out a loss of 1 points .* Test on at least 299"):
+    with pytest.raises(UserError, match=r"200 examples cannot rule out a loss of 1 point at 95 % .* at least 299"):
         check_examples(200, 0.01, 0.95)
-    assert "872 examples can rule out a loss of 1.0 points or more" in check_examples(872, 0.01, 0.95)
+    assert "872 examples can rule out a loss of 1.0 point or more" in check_examples(872, 0.01, 0.95)

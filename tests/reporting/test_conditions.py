@@ -21,6 +21,12 @@ EVERY = [
 ]
 SWEEPS = [{"seed": seed, "ablation": {"sweep": sweep, "mode": "uniform"}} for seed, sweep in ((1, "exact"), (2, None))]
 
+DISABLE = {"disable": {"_target_": "bertsecrets.ablation.sweep.DisableAnalysis"}}
+CAPTURE = {"capture": {"_target_": "bertsecrets.measures.capture.CaptureAnalysis", "examples": 4}}
+EXAMPLES = ["callbacks.capture.examples"]
+GATES = {"gates": {"_target_": "bertsecrets.callbacks.gates.TrainGates", "penalty": 0.01}}
+STOPPING = {"stopping": {"_target_": "pytorch_lightning.callbacks.EarlyStopping"}}
+
 
 @pytest.mark.parametrize(
     ("runs", "factors"),
@@ -38,6 +44,12 @@ SWEEPS = [{"seed": seed, "ablation": {"sweep": sweep, "mode": "uniform"}} for se
         # How something is computed distinguishes only runs that are otherwise equal.
         (SWEEPS, []),
         ([*SWEEPS, {"ablation": {"sweep": "screened", "mode": "uniform"}}], ["ablation.sweep"]),
+        # Callbacks that only measure are no condition, unless their settings differ; those that change the model are.
+        ([{"seed": seed, "callbacks": named} for seed, named in enumerate(({}, DISABLE, DISABLE | CAPTURE))], []),
+        ([{"callbacks": CAPTURE}, {"callbacks": {"capture": {**CAPTURE["capture"], "examples": 8}}}], EXAMPLES),
+        ([{"callbacks": GATES}, {"callbacks": DISABLE}], ["callbacks.gates"]),
+        ([{"callbacks": STOPPING}, {"callbacks": DISABLE}], ["callbacks.stopping"]),
+        ([{"analysis": DISABLE}, {"analysis": CAPTURE, "seed": 2}], []),
         # What changes no number is no condition.
         ([{"seed": seed, "save": save, "overwrite": save is None} for seed, save in enumerate((None, "model"))], []),
         (
@@ -63,6 +75,17 @@ def test_which_settings_distinguish_conditions(runs: list[dict[str, Any]], facto
         assert conditions[0].label(varying) == "mrpc · trainer.devices=1"
     elif len(factors) > 1:
         assert contrasts(conditions, varying) == []
+
+
+def test_a_class_of_ours_is_named_without_its_module(tmp_path: Path) -> None:
+    for name, callbacks in (("gates", GATES), ("stopping", STOPPING), ("none", {})):
+        make_run(tmp_path / name, callbacks=callbacks)
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert sorted(condition.label(varying) for condition in conditions) == [
+        "callbacks.gates=TrainGates · callbacks.stopping=unset",
+        "callbacks.gates=unset · callbacks.stopping=pytorch_lightning.callbacks.EarlyStopping",
+        "callbacks.gates=unset · callbacks.stopping=unset",
+    ]
 
 
 def test_contrasts_differ_in_one_factor_and_tasks_come_last(tmp_path: Path) -> None:
