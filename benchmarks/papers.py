@@ -99,7 +99,7 @@ CONTROLS = (
     "decayed_rates",
     "no_attention_dropout",
 )
-BASE_CONTROLS = ("none", "first_sentence", "inverted_rates", "permuted_labels", "second_sentence")
+BASE_CONTROLS = ("none", "first_sentence", "inverted_rates", "second_sentence")
 """Those of all-mpnet-base-v2."""
 GENRES = ROOT / "benchmarks" / "mnli_genres.yaml"
 
