@@ -133,7 +133,7 @@ def test_outputs_of_somebody_elses_model_in_another_order_are_warned_of() -> Non
     (note,) = warnings(outputs, (gold_N + 1) % 3)
     assert "accuracy is 0 % if its outputs are b, a, c, in this order" in note
     # The output of "b" says "b" where the class is "a", and so on.
-    assert "and 100% if they are a, c, b; if these are its classes, set model.labels='[a,c,b]'" in note
+    assert "and 100 % if they are a, c, b; if these are its classes, set model.labels='[a,c,b]'" in note
     assert warnings(outputs, gold_N) == warnings({}, (gold_N + 1) % 3) == []
     # Four of six examples are no evidence.
     assert better_order(torch.tensor([1, 1, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 0, 1]), 2) is None
