@@ -4,7 +4,6 @@ import importlib
 import logging
 import os
 import shlex
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -121,17 +120,14 @@ def _run_command(command: str) -> None:
         report_failure(type(error).__name__, str(error))
         # The broken connection to the lost process would keep this one from exiting.
         end_at_once(str(error))
-    except UserError as error:
-        report_failure(type(error).__name__, str(error))
-        stop(str(error))
-    except (Interrupted, KeyboardInterrupt) as error:
-        number = error.number if isinstance(error, Interrupted) else signal.SIGINT
-        report_failure("Interrupted", "interrupted.")
-        if is_first_process() and not in_job():
-            print(_interrupted(folder), file=sys.stderr)  # noqa: T201
-        sys.exit(128 + number)
-    except Exception as error:
-        reason = None if folder is None else _disk_error(error, folder)
+    except (Exception, Interrupted, KeyboardInterrupt) as error:
+        if (number := signals.interruption(error)) is not None:
+            report_failure("Interrupted", "interrupted.")
+            if is_first_process() and not in_job():
+                print(_interrupted(folder), file=sys.stderr)  # noqa: T201
+            sys.exit(128 + number)
+        is_told = isinstance(error, UserError)
+        reason = str(error) if is_told else None if folder is None else _disk_error(error, folder)
         report_failure(type(error).__name__, reason or f"{type(error).__name__}: {error}")
         if reason is None:
             raise

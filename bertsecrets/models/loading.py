@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -399,5 +400,7 @@ def _one_sentence(spec: ModelSpec) -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
         reason = f"unknown {reason}" if isinstance(error, KeyError) else reason
+        # PyTorch would advise to run the code that such a file holds.
+        reason = "its weights are not a file of tensors" if isinstance(error, UnpicklingError) else reason
         advice = "give a folder made by save_pretrained (model.path=<folder>), or a hub name (owner/name)"
         raise UserError(f"Model '{spec.name}' could not be loaded from '{spec.path}' ({reason}); {advice}.") from error

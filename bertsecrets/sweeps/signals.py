@@ -25,6 +25,20 @@ class Interrupted(BaseException):
         self.number = number
 
 
+def interruption(error: BaseException | None) -> int | None:
+    """The number of the signal behind an error; None for an error of another origin.
+
+    A library that is interrupted while it restores its own state may raise an error of its own.
+    """
+    while error is not None:
+        if isinstance(error, Interrupted):
+            return error.number
+        if isinstance(error, KeyboardInterrupt):
+            return signal.SIGINT
+        error = error.__context__
+    return None
+
+
 class _Requests:
     """A request to end, if any, and how to handle it."""
 

@@ -176,7 +176,7 @@ OUTSIDE = [
 
 EXPERIMENTS = [
     page("experiment-of-another-module", "Report:", declared("this:Mine"), status=0),
-    page("experiment-path", "is not the name of an experiment", declared("this:Mine", "../../x")),
+    page("experiment-path", "is not the name of a file", declared("this:Mine", "../../x")),
     page("name-section", "expected a text", yaml_keys(name={"a": 1})),
     Case(
         "compare-experiment",

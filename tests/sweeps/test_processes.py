@@ -66,6 +66,25 @@ def test_a_deferred_signal_is_noted_and_a_second_one_insists(monkeypatch: pytest
         assert requested() is None
 
 
+def test_an_error_of_an_interrupted_library_is_an_interruption() -> None:
+    """OmegaConf interrupted in a ``finally`` raises an error of its own, without a printed context."""
+
+    def restores_its_state() -> None:
+        try:
+            try:
+                send(signal.SIGTERM)
+            finally:
+                raise AttributeError("half restored")
+        except AttributeError:
+            raise KeyError("key") from None
+
+    with handled(), pytest.raises(KeyError) as caught:
+        restores_its_state()
+    assert signals.interruption(caught.value) == signal.SIGTERM
+    assert signals.interruption(KeyError("key")) is None
+    assert signals.interruption(KeyboardInterrupt()) == signal.SIGINT
+
+
 def test_an_ignored_signal_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
