@@ -57,7 +57,7 @@ def dominant_patterns(share_LHC: ArrayLike) -> NDArray[np.int64]:
 
 
 def over_seeds(share_RLHC: Array, error_RLHC: Array) -> tuple[Array, Array]:
-    """Mean share over heads and seeds, and the half-width of its 95% interval, ``[patterns]``: over seeds, or over
+    """Mean share over heads and seeds, and the half-width of its 95 % interval, ``[patterns]``: over seeds, or over
     examples with one seed.
 
     All heads see the same examples, and the table does not contain the correlation of their errors; with one seed, the
