@@ -1,7 +1,7 @@
-"""The error type that users see, and suggestions for misspelt names."""
+"""The errors that users see, what led to them, and suggestions for misspelt names."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class UserError(Exception):
@@ -32,3 +32,11 @@ def choices(name: str, valid: Iterable[str]) -> str:
     # Comparing takes time in proportion to the length.
     nearest = difflib.get_close_matches(name[:_LONGEST_NAME], names, n=1, cutoff=0.5)
     return f"did you mean '{nearest[0]}'? V{listing}" if nearest else f"v{listing}"
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, then those that led to it, the latest first."""
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__ or one.__context__

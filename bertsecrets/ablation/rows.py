@@ -259,10 +259,10 @@ BESIDE_TABLE = (Swept, Screened, Selection, Spared, SparedAt, Sublayers, OverExa
 
 
 def found(run: Run, *kinds: type[Found]) -> list[Found]:
-    """A run's rows of some kinds from its last sweep.
+    """Rows of the given kinds from a run's last sweep.
 
     Raises:
-        RecordError: If a file is damaged, or belongs to another version or another run.
+        RecordError: If a file is damaged, or comes from another version or run.
     """
     view = MeasureView(run, Declaration(ABLATION, "", ""), HeadTable.empty())
     return [row for kind in kinds for row in view.found(kind)]

@@ -20,7 +20,7 @@ from bertsecrets.cli.composition import check, output_folder
 from bertsecrets.cli.help import help_text
 from bertsecrets.cli.quiet import in_job, install, unbroken_output
 from bertsecrets.cli.run_settings import resumed, with_run_settings
-from bertsecrets.errors import UserError
+from bertsecrets.errors import UserError, causes
 from bertsecrets.keys import COMMANDS, command_of
 from bertsecrets.reporting.gate import REFUSED, losses_of_later, losses_of_run, refusals
 from bertsecrets.results.files import copied, displayed, in_command, resume_command
@@ -126,8 +126,10 @@ def _run_command(command: str) -> None:
             if is_first_process() and not in_job():
                 print(_interrupted(folder), file=sys.stderr)  # noqa: T201
             sys.exit(128 + number)
-        is_told = isinstance(error, UserError)
-        reason = str(error) if is_told else None if folder is None else _disk_error(error, folder)
+        if isinstance(error, UserError):
+            reason: str | None = str(error)
+        else:
+            reason = None if folder is None else _disk_error(error, folder)
         report_failure(type(error).__name__, reason or f"{type(error).__name__}: {error}")
         if reason is None:
             raise
@@ -210,7 +212,7 @@ def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
         if wait_for_other_jobs(error):
             return sweep.close(_compare)
         # Show which jobs are finished even if the launcher failed, without hiding its error behind another.
-        hurried = isinstance(error, (Interrupted, KeyboardInterrupt))
+        hurried = signals.interruption(error) is not None
         try:
             sweep.close((lambda folder, paper: None) if hurried else _compare, complete=False)
         except Exception as error:
@@ -241,12 +243,11 @@ def limit_kept_products() -> None:
         os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = "64"
 
 
-def _disk_error(error: BaseException | None, folder: Path) -> str | None:
+def _disk_error(error: BaseException, folder: Path) -> str | None:
     """The message for a disk error in a run's output folder; None for any other error."""
-    while error is not None:
-        if isinstance(error, OSError) and (sentence := cannot_write(error, folder)) is not None:
+    for one in causes(error):
+        if isinstance(one, OSError) and (sentence := cannot_write(one, folder)) is not None:
             return sentence
-        error = error.__cause__ or error.__context__
     return None
 
 

@@ -15,7 +15,7 @@ from bertsecrets.results.files import displayed, write_text
 from bertsecrets.results.run import Run, is_first_process
 
 ROWS = "rows.json"
-"""The file in a run's folder that identifies its rows, by split."""
+"""File in a run's folder with a fingerprint of the rows of each split."""
 
 
 def check_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
@@ -56,7 +56,7 @@ def _compare(data: TaskData, origin: Run) -> None:
     if known is None:
         if not data.task.demo:
             data.remark(
-                f"The run in '{place}' has no record of its rows; the present rows may differ from its training rows.",
+                f"The run in '{place}' has no record of its rows; the present rows may differ from its training rows."
             )
         return
     evaluated = set(data.evaluation.values())
@@ -72,7 +72,7 @@ def _compare(data: TaskData, origin: Run) -> None:
             if shared := len(set(before.texts) & set(now.texts)):
                 data.remark(
                     f"{shared:,} of the {len(now.texts):,} distinct texts of '{now.place}' are among the training or "
-                    f"held-out rows of the run in '{place}', so scores on them say little about new texts.",
+                    f"held-out rows of the run in '{place}', so scores on them say little about new texts."
                 )
         elif not same and (HELD_OUT in evaluated if split == TRAIN else before.place == now.place):
             raise UserError(
@@ -83,7 +83,7 @@ def _compare(data: TaskData, origin: Run) -> None:
         elif not same and before.place == now.place:
             data.remark(
                 f"The training rows have changed since the run in '{place}' was trained "
-                f"({_change(split, before, now)}).",
+                f"({_change(split, before, now)})."
             )
 
 
@@ -94,7 +94,7 @@ def _change(split: str, before: Rows, now: Rows) -> str:
 
 
 def _read(folder: Path) -> dict[str, Rows] | None:
-    """The rows that a run has recorded; None if it has not.
+    """The rows recorded by a run; None if it recorded none.
 
     Raises:
         UserError: If its file is damaged.

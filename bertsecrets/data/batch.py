@@ -182,7 +182,7 @@ def over_processes(value: Tensor, by: distributed.ReduceOp.RedOpType = distribut
 
 
 def gathered(content: _Content) -> list[_Content]:
-    """The content of each process, in the order of their numbers."""
+    """Gather an object from every process, ordered by rank."""
     if not distributed.is_initialized():
         return [content]
     contents: list[Any] = [None] * distributed.get_world_size()
@@ -191,10 +191,10 @@ def gathered(content: _Content) -> list[_Content]:
 
 
 def whole_set(parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """The tensors of a set's batches on all processes, each as one, in the order of the examples' index, on the CPU.
+    """Concatenate the batches of all processes, sorted by example index, on the CPU.
 
     Args:
-        parts: The tensors of each batch of this process, with an entry for each example; the index is the first.
+        parts: This process's batches, each as tensors with one entry per example; the first holds the indices.
 
     Raises:
         RuntimeError: If an example occurs more than once.

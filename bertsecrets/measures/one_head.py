@@ -148,7 +148,7 @@ class OneHead(Analysis, Experiment):
 
 
 def _added(sums: Sequence[pd.DataFrame], cells: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The sums over examples for each pair of tokens, with the cells of further examples."""
+    """Sums over examples for each pair of tokens, with further examples added."""
     by_example = pd.concat(cells).groupby(["example", "query", "key"], as_index=False)
     pairs = by_example.agg({"weight": "mean", "chance": "first"}).drop(columns="example")
     excess = pairs["weight"] - pairs["chance"]

@@ -15,7 +15,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
-from bertsecrets.models.metrics import Collected, check_metrics, collected, scores
+from bertsecrets.models.metrics import Evaluated, check_metrics, collected, scores
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.sharding import set_whole, shard
 from bertsecrets.task_heads.base import output_of
@@ -67,8 +67,8 @@ class SequenceClassifier(pl.LightningModule):
         self.record = record or {}
         self.seed = seed
         self.evaluation_names = tuple(evaluation_names)
-        self.answers: dict[str, Collected] = {}
-        """The examples of each evaluation set, with the answers of the last validation."""
+        self.answers: dict[str, Evaluated] = {}
+        """Answers of the last validation, by evaluation set."""
         self.scores: dict[str, dict[str, float]] = {}
         self.head_gates: nn.Module | None = None
         """Gates with which a callback multiplies the heads' outputs; trained if they have parameters, and stored in
@@ -83,7 +83,7 @@ class SequenceClassifier(pl.LightningModule):
         """Step of the last validation during training, whose predictions and scores the module keeps."""
         self.is_scored = False
         """Whether the weights have not changed since that validation, so that its predictions can be reused."""
-        self._parts: dict[str, list[Collected]] = {}
+        self._parts: dict[str, list[Evaluated]] = {}
         self._first_bad_step: Tensor | None = None
         self._sharded = False
         freeze(model, optimizer.freeze)

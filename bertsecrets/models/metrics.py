@@ -179,16 +179,16 @@ def set_scores(logits_NC: Tensor, label_N: Tensor, task: Task, constant: float) 
     return SetScores(len(label_N), scores(logits_NC, label_N, task), scores(constant_N1, label_N, task), p_constant)
 
 
-Collected = tuple[Tensor, Tensor, Tensor]
+Evaluated = tuple[Tensor, Tensor, Tensor]
 """Index ``[N]``, answers ``[N, C]`` and label ``[N]`` of the examples of an evaluation set."""
 
 
-def collected(parts: Sequence[Collected], head: TaskHead = SEQUENCE) -> Collected:
-    """All examples of an evaluation set, each once, in the order of their index, on the CPU.
+def collected(parts: Sequence[Evaluated], head: TaskHead = SEQUENCE) -> Evaluated:
+    """Collect an evaluation set from all processes: each example once, sorted by index, on the CPU.
 
     Args:
-        parts: Those of each batch of this process.
-        head: The head whose answers they are; windows of a long text have one answer together.
+        parts: This process's batches.
+        head: The task head; it merges the answers of the windows of a long text.
     """
     index_N, answer_NC, label_N = whole_set(parts)
     row_M, label_M, answer_M1C = head.merged(label_N, answer_NC[:, None])

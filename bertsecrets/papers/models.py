@@ -28,7 +28,6 @@ from bertsecrets.settings import CONF
 
 _OF_TRAINING = ("task", "model", "init", "seed", "data", "optimizer", "trainer", "trained")
 """Configuration sections that define a model; the others define measurements."""
-_TRAIN_OTHERWISE = {f"{callback.__module__}.{callback.__qualname__}": callback for callback in TRAIN_OTHERWISE}
 _CALLBACKS, _AS_USUAL = "callbacks", "none"
 """The factor that lists them, and its value for models trained without."""
 _STRENGTH = "penalty"
@@ -351,7 +350,7 @@ def callbacks_of_training(run: FinishedRun) -> dict[str, Mapping[str, Any]]:
     return {
         name: settings
         for name, settings in callbacks.items()
-        if isinstance(settings, Mapping) and settings.get("_target_") in _TRAIN_OTHERWISE
+        if isinstance(settings, Mapping) and settings.get("_target_") in TRAIN_OTHERWISE
     }
 
 
@@ -359,7 +358,7 @@ def _trained_with(run: FinishedRun) -> str:
     """These callbacks as text, with the gate penalty and settings other than their defaults: ``gates penalty=0.03``."""
     words = []
     for name, settings in callbacks_of_training(run).items():
-        parameters = signature(_TRAIN_OTHERWISE[settings["_target_"]]).parameters
+        parameters = signature(TRAIN_OTHERWISE[settings["_target_"]]).parameters
         defaults = {key: parameter.default for key, parameter in parameters.items()}
         values = {key: settings.get(key, default) for key, default in defaults.items()}
         shown = {key: value for key, value in values.items() if value != defaults[key] or key == _STRENGTH}

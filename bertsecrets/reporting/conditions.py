@@ -36,8 +36,8 @@ _TRAINING_ONLY = {f"trainer.{name}" for name, meaning in meanings(TrainerSetting
 _UNSET = "unset"
 _MEASURED = frozenset({"measure", "analysis", "annotation", "framenet"})
 """Groups of settings that training does not depend on."""
-TRAIN_OTHERWISE = (PruneFirst, TrainGates)
-"""Our callbacks that change the model; the others only measure."""
+TRAIN_OTHERWISE = {f"{callback.__module__}.{callback.__qualname__}": callback for callback in (PruneFirst, TrainGates)}
+"""Our callbacks that change the model, by their full names; the others only measure."""
 
 _CONTROLS = frozenset(controls({}))
 _NO_CONTROL = "no control"
@@ -165,14 +165,20 @@ def _identities(
 def _tells_apart(key: str, flat: Sequence[dict[str, str]]) -> bool:
     """Whether a setting distinguishes conditions by itself."""
     section, _, rest = key.partition(".")
-    option = f"{section}.{rest.partition('.')[0]}"
-    # Only classes of ours are named without their module.
-    training = {kind.__name__ for kind in TRAIN_OTHERWISE}
-    only_measures = all("." not in name and name not in training for of in flat if (name := of.get(option)))
-    if section in _MEASURED or (section == "callbacks" and only_measures):
+    if section in _MEASURED or (section == "callbacks" and _only_measures(rest.partition(".")[0], flat)):
         # A run without a measure, a callback or annotation has no results of it.
         return len({settings[key] for settings in flat if key in settings}) > 1
     return rest.rpartition(".")[2] not in _ALONE.get(section, ())
+
+
+def _only_measures(callback: str, flat: Sequence[dict[str, str]]) -> bool:
+    """Whether a callback, given by its key, leaves the model as it is in every run that has it."""
+    key = f"callbacks.{callback}"
+    names = {settings[key] for settings in flat if key in settings}
+    # Only our classes have no module in their names. A foreign one may change the model.
+    return all("." not in name for name in names) and names.isdisjoint(
+        kind.__name__ for kind in TRAIN_OTHERWISE.values()
+    )
 
 
 def _grouped(
@@ -240,7 +246,7 @@ def _flat(runs: Sequence[FinishedRun]) -> list[dict[str, str]]:
 
 
 def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Settings by their dotted keys; a section with a class also has the class, ours by its name alone."""
+    """Settings by dotted key. The key of a section with a ``_target_`` holds the class: ours without its module."""
     flat: dict[str, str] = {}
     for key, value in config.items():
         if not prefix and key in _APART:

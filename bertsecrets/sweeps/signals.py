@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from bertsecrets.errors import causes
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _REPEAT_S = 1.0
@@ -25,17 +27,16 @@ class Interrupted(BaseException):
         self.number = number
 
 
-def interruption(error: BaseException | None) -> int | None:
-    """The number of the signal behind an error; None for an error of another origin.
+def interruption(error: BaseException) -> int | None:
+    """The number of the signal that caused an error; None if no signal did.
 
     A library that is interrupted while it restores its own state may raise an error of its own.
     """
-    while error is not None:
-        if isinstance(error, Interrupted):
-            return error.number
-        if isinstance(error, KeyboardInterrupt):
+    for one in causes(error):
+        if isinstance(one, Interrupted):
+            return one.number
+        if isinstance(one, KeyboardInterrupt):
             return signal.SIGINT
-        error = error.__context__
     return None
 
 
